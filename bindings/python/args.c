@@ -108,9 +108,10 @@ int core_int64(PyObject *obj, const char *what, int64_t *out) {
 int core_axis(PyObject *obj, const char *what, int32_t *out) {
   int64_t value;
   if (core_int64(obj, what, &value) < 0) return -1;
-  /* Anything this far out is out of range for every rank; the runtime says so. */
-  *out = (int32_t)(value > 1000 ? 1000 : value < -1000 ? -1000 : value);
-  return 0;
+  *out = (int32_t)value;
+  if (*out == value) return 0;
+  PyErr_Format(PyExc_IndexError, "axis is %lld; a tensor has at most %d axes", (long long)value, MF_MAX_NDIM);
+  return -1;
 }
 
 int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim) {

@@ -151,6 +151,9 @@ static int import_from_method(core_import *request, mf_tensor **out) {
  * that the standard names; without it the table's own error counts. */
 static int import_after_table(core_import *request, mf_tensor **out) {
   PyObject *type, *value, *traceback;
+  if (PyErr_Occurred() == NULL)
+    return core_refuse(request->state, "from_dlpack: the exchange table of '%s' failed without an exception",
+                       Py_TYPE(request->x)->tp_name);
   if (PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
   PyErr_Fetch(&type, &value, &traceback);

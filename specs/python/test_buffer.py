@@ -237,10 +237,14 @@ def test_a_buffer_is_released_exactly_once_when_the_last_user_goes():
 
 def test_refused_buffers_are_released():
     data = bytearray(8)
-    for arguments in ({"dtype": "int64", "offset": 1}, {"count": 99}, {"dtype": "nonsense"}, {"dtype": "float32x4"}):
-        with pytest.raises((TypeError, ValueError)):
+    for arguments, error, text in (
+        ({"dtype": "int64", "offset": 1}, ValueError, "7 bytes are no whole number"),
+        ({"count": 99}, ValueError, "count 99 needs more than the 8 bytes"),
+        ({"dtype": "nonsense"}, TypeError, "no dtype 'nonsense'"),
+        ({"dtype": "float32x4"}, ValueError, "8 bytes are no whole number of elements of 16 bytes"),
+    ):
+        with pytest.raises(error, match=text):
             mf.frombuffer(data, **arguments)
-            raise ValueError("taken and dropped")
     data.clear()
 
 

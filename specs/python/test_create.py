@@ -81,7 +81,9 @@ def test_a_shape_that_cannot_be_is_refused(shape, error):
 
 
 def test_more_memory_than_there_is_raises_memory_error():
-    with pytest.raises((MemoryError, OverflowError)):
+    with pytest.raises(MemoryError, match="no memory for"):
+        mf.empty((2**58,), "uint8")
+    with pytest.raises(OverflowError, match="leave the range of int64_t"):
         mf.empty((2**62,), "uint8")
 
 
@@ -259,19 +261,22 @@ def test_frombuffer_reads_as_numpy_reads(arguments):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"dtype": "int32", "offset": 3}, {"count": 17}, {"offset": 17}, {"offset": -1}, {"count": -2},
-     {"dtype": "float64", "count": 3}, {"count": 2**62, "dtype": "int64"}, {"offset": 2**63 - 1}],
+    "arguments, text",
+    [({"dtype": "int32", "offset": 3}, "13 bytes are no whole number"), ({"count": 17}, "count 17 needs more"),
+     ({"offset": 17}, "offset 17 is outside"), ({"offset": -1}, "offset -1 is outside"),
+     ({"count": -2}, "-1 or more, not -2"), ({"dtype": "float64", "count": 3}, "count 3 needs more"),
+     ({"count": 2**62, "dtype": "int64"}, f"count {2**62} needs more"),
+     ({"offset": 2**63 - 1}, f"offset {2**63 - 1} is outside")],
 )  # fmt: skip
-def test_frombuffer_refuses_what_the_buffer_does_not_hold(arguments):
-    with pytest.raises((ValueError, OverflowError)):
+def test_frombuffer_refuses_what_the_buffer_does_not_hold(arguments, text):
+    with pytest.raises(ValueError, match=text):
         mf.frombuffer(bytes(16), **arguments)
 
 
 def test_frombuffer_wants_a_contiguous_buffer_object():
     with pytest.raises(TypeError):
         mf.frombuffer(3)
-    with pytest.raises((BufferError, ValueError)):
+    with pytest.raises(BufferError):
         mf.frombuffer(memoryview(bytes(8))[::2])
     assert mf.frombuffer(array.array("d", [1.0, 2.0]), "float64").tolist() == [1.0, 2.0]
 
@@ -294,8 +299,9 @@ def test_missing_and_unknown_arguments_are_refused(call):
 def test_attributes_cannot_be_set():
     t = mf.zeros((2,))
     for name in ("shape", "strides", "dtype", "device", "data_ptr", "new_name"):
-        with pytest.raises((AttributeError, TypeError)):
+        with pytest.raises(AttributeError, match=name):
             setattr(t, name, 1)
+    assert (t.shape, t.strides, t.dtype, t.device) == ((2,), (1,), "float32", "cpu")
 
 
 @pytest.mark.parametrize("make", [mf.empty, mf.zeros, mf.ones, lambda *a, **k: mf.full(a[0], 3, *a[1:], **k)])

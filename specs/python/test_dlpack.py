@@ -106,7 +106,7 @@ def test_a_malformed_device_is_a_type_error(device):
 
 @pytest.mark.parametrize("copy", ["yes", 1, 0, 2.0, object(), ()])
 def test_copy_is_true_false_or_none(copy):
-    with pytest.raises((TypeError, ValueError), match="copy"):
+    with pytest.raises(TypeError, match="copy must be True, False or None"):
         mf.zeros((2,)).__dlpack__(copy=copy)
 
 
@@ -127,7 +127,8 @@ def test_copy_true_always_copies(version, device):
 @pytest.mark.parametrize("make_wrong", [{"stream": "x"}, {"max_version": 1}, {"dl_device": 1}, {"copy": "x"}])
 def test_a_wrong_argument_is_found_whatever_the_others_say(make_wrong):
     good = {"stream": None, "max_version": (1, 3), "dl_device": (1, 0), "copy": True}
-    with pytest.raises((TypeError, ValueError)):
+    [name] = make_wrong
+    with pytest.raises(TypeError, match=f"{name} must be"):
         mf.zeros((2,)).__dlpack__(**{**good, **make_wrong})
 
 

@@ -97,19 +97,16 @@ def test_ml_dtypes_are_taken(ml_dtypes):
     ],
 )
 def test_what_is_no_dtype_is_refused(given):
-    if given is None:
-        with pytest.raises((TypeError, ValueError)):
-            mf.zeros((1,)).astype(None)
-        return
-    with pytest.raises((TypeError, ValueError)):
-        mf.empty((1,), given)
+    text = "there is no dtype" if isinstance(given, str) else "a dtype must be a name such as 'float32'"
+    with pytest.raises(TypeError, match=text):
+        mf.zeros((1,)).astype(None) if given is None else mf.empty((1,), given)
 
 
 @pytest.mark.parametrize(
     "given", [np.dtype(">f4"), np.dtype("U3"), np.dtype("O"), np.dtype("M8[s]"), np.dtype([("a", "f4")])]
 )
 def test_numpy_dtypes_that_dlpack_lacks_are_refused(given):
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(TypeError, match="has its bytes in the other order" if given == ">f4" else "there is no dtype"):
         mf.empty((1,), given)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import moonferry as mf
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "specs" / "lua" / "typed_sample.lua"
 SERVER = os.environ.get("MOONFERRY_LUA_LANGUAGE_SERVER") or shutil.which("lua-language-server")
@@ -19,7 +21,7 @@ def test_the_sample_runs(lua):
     lua.globals().print = lambda *values: None
     sample = lua.execute(SAMPLE.read_text())
     assert sample.mistakes is not None
-    with pytest.raises(Exception, match="permute_dims"):
+    with pytest.raises(mf.LuaError, match="permute_dims"):
         sample.mistakes()
 
 

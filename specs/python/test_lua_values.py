@@ -223,8 +223,8 @@ def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):
         len(function)
     assert bool(function)
     for kind in (lj.LuaTable, lj.LuaFunction, lj.LuaThread, lj.LuaObject):
-        with pytest.raises((TypeError, RuntimeError)):
-            kind()[1]
+        with pytest.raises(TypeError, match="Lua makes these objects"):
+            kind()
 
 
 NO_TABLE = "a Lua table is expected, not a Lua"
@@ -251,7 +251,7 @@ DISGUISED = [
     ("{x = 2}", "LuaFunction", lambda o: o(1), mf.LuaError, NO_CALL),
     ("{x = 2}", "LuaFunction", lambda o: o.coroutine(), TypeError, "not a function"),
     ("{x = 2}", "LuaCoroutineFunction", lambda o: o(1), TypeError, "not a function"),
-    ("{x = 2}", "LuaObject", lambda o: o.__setitem__("x", 1), (TypeError, AttributeError), "__setitem__"),
+    ("{x = 2}", "LuaObject", lambda o: o.__setitem__("x", 1), AttributeError, "__setitem__"),
 ]
 
 

@@ -77,25 +77,28 @@ def test_keywords(word):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "arguments, error, text",
     [
-        (b"1234", (100,), "float32", False), (b"1234", (-1,), "float32", False),
-        (b"1234", (2**62, 4), "float32", False),
-        (b"12", (3,), "int4", True), (b"1234", ("a",), "float32", False), (b"1234", (1,), "nope", False),
-        (3, (1,), "float32", False), (b"1234", None, "float32", False),
+        ((b"1234", (100,), "float32", False), ValueError, "4 bytes given for a tensor of 400"),
+        ((b"1234", (-1,), "float32", False), ValueError, "shape.0. is -1"),
+        ((b"1234", (2**62, 4), "float32", False), OverflowError, "leave the range of int64_t"),
+        ((b"12", (3,), "int4", True), ValueError, "2 bytes given for a tensor of 3"),
+        ((b"1234", ("a",), "float32", False), TypeError, "a flat sequence of integers"),
+        ((b"1234", (1,), "nope", False), TypeError, "no dtype 'nope'"), ((3, (1,), "float32", False), TypeError, "int"),
+        ((b"1234", None, "float32", False), TypeError, "not 'NoneType'"),
     ],
 )  # fmt: skip
-def test_a_forged_pickle_is_refused(arguments):
-    with pytest.raises((TypeError, ValueError, OverflowError)):
+def test_a_forged_pickle_is_refused(arguments, error, text):
+    with pytest.raises(error, match=text):
         _convert.rebuild_shared(*arguments)
-    with pytest.raises((TypeError, ValueError, OverflowError)):
+    with pytest.raises(error, match=text):
         _convert.rebuild_copied(*arguments, False)
 
 
 def test_a_pickle_that_was_cut_short_is_refused():
     data = pickle.dumps(mf.ones((100,)), 5)
     for end in range(0, len(data) - 1, 7):
-        with pytest.raises((pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError)):
+        with pytest.raises(pickle.UnpicklingError if end else EOFError):
             pickle.loads(data[:end])
 
 

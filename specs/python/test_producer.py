@@ -196,7 +196,7 @@ def test_a_result_that_is_no_capsule_is_refused(result):
         def __dlpack__(self, **kwargs):
             return result
 
-    with pytest.raises((TypeError, ValueError), match="Odd"):
+    with pytest.raises(mf.ExchangeError, match="__dlpack__ of a 'Odd' gave a '.*', not a capsule"):
         mf.from_dlpack(Odd())
 
 
@@ -277,7 +277,7 @@ def test_methods_that_are_no_methods_are_refused():
         __dlpack__ = 3
         __dlpack_device__ = (1, 0)
 
-    with pytest.raises((TypeError, AttributeError)):
+    with pytest.raises(TypeError, match="not callable"):
         mf.from_dlpack(Attribute())
 
 

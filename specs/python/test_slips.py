@@ -1,5 +1,6 @@
 """Slips that once went on in silence, or were told in the words of C: what must be said of each of them."""
 
+import builtins
 import copy
 import ctypes
 import os
@@ -154,9 +155,8 @@ LUA_SAID = [  # what is typed over a Lua state; the exception; what it must say
 @pytest.mark.parametrize(("typed", "kind", "said"), LUA_SAID)
 def test_a_slip_with_lua_is_told(typed, kind, said):
     with mf.Lua() as lua:
-        with pytest.raises((mf.LuaError, AttributeError, TypeError, ValueError)) as refused:
+        with pytest.raises(getattr(mf, kind, None) or getattr(builtins, kind)) as refused:
             exec(typed, {"lua": lua, "mf": mf})
-        assert type(refused.value).__name__ == kind
         text = str(refused.value)
         assert all(part in text for part in said), text
         del refused

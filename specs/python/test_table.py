@@ -184,10 +184,10 @@ def test_the_borrow_cannot_say_read_only_and_so_refuses():
 @pytest.mark.parametrize("thing", [None, 3, object(), np.zeros(2), mf.Tensor], ids=repr)
 def test_the_slots_take_tensors_only(thing):
     out, view = c.c_void_p(1), abi.DLTensor()
-    with pytest.raises((TypeError, BufferError)):
+    with pytest.raises(TypeError, match="expected a moonferry.Tensor"):
         from_py(thing, c.byref(out))
     assert not out.value
-    with pytest.raises((TypeError, BufferError)):
+    with pytest.raises(TypeError, match="expected a moonferry.Tensor"):
         borrow(thing, c.byref(view))
 
 
@@ -260,11 +260,12 @@ def test_a_slot_that_raises_passes_its_exception_on():
         mf.from_dlpack(foreign("probe_slot_raises")())
 
 
-@pytest.mark.parametrize("slot", ["probe_slot_fails_silently", "probe_slot_gives_nothing"])
-def test_a_slot_that_breaks_its_word_is_an_error(slot):
+@pytest.mark.parametrize("slot, said", [("fails_silently", "failed without an exception"), ("gives_nothing", "no tensor")])
+def test_a_slot_that_breaks_its_word_is_an_error(slot, said):
     offer()
-    with pytest.raises((mf.ExchangeError, SystemError, RuntimeError)):
-        mf.from_dlpack(foreign(slot)())
+    for more in ({}, METHODS):  # a silent failure is no refusal, after which the methods are asked
+        with pytest.raises(mf.ExchangeError, match=f"the exchange table of 'Foreign' .*{said}"):
+            mf.from_dlpack(foreign(f"probe_slot_{slot}", **more)())
 
 
 def test_a_table_too_new_is_passed_over_for_an_older_one():
@@ -281,7 +282,7 @@ def test_a_table_too_new_without_an_older_one_leaves_the_methods():
     offer()
     assert mf.from_dlpack(foreign("probe_slot_raises", major=2, **METHODS)()).shape == (7,)
     assert abi.probe().probe_calls() == 0
-    with pytest.raises((AttributeError, BufferError)):
+    with pytest.raises(AttributeError, match="a 'Foreign' cannot be imported"):
         mf.from_dlpack(foreign("probe_slot_raises", major=2)())
 
 
@@ -349,8 +350,10 @@ assert mf.from_dlpack(kind()).shape == (7,)
 
 
 def test_into_wants_a_type_with_a_table():
-    for kind in (int, None, 3):
-        with pytest.raises((TypeError, AttributeError)):
+    with pytest.raises(AttributeError, match="'builtins.int' has no __dlpack_c_exchange_api__"):
+        mf.into(int, mf.zeros((2,)))
+    for kind in (None, 3):
+        with pytest.raises(TypeError, match=f"cls must be an array class such as torch.Tensor, not {kind}"):
             mf.into(kind, mf.zeros((2,)))
     with pytest.raises(TypeError):
         mf.into(mf.Tensor, 3)

@@ -51,7 +51,8 @@ def test_item_wants_one_element():
     for shape in ((2,), (0,), (1, 2)):
         t = mf.zeros(shape)
         for convert in (mf.Tensor.item, float, int, bool, complex):
-            with pytest.raises((ValueError, TypeError)):
+            error = ValueError if convert in (mf.Tensor.item, bool) else TypeError
+            with pytest.raises(error, match=f"only a tensor of one element is a number; this one has {t.size}"):
                 convert(t)
 
 
@@ -93,7 +94,7 @@ def test_narrow_integers_read_exactly():
 
 def test_values_without_arithmetic_are_refused_clearly():
     t = mf.zeros((2,), "float32x4")
-    with pytest.raises((TypeError, ValueError), match="x4|lanes"):
+    with pytest.raises(TypeError, match="dtype is float32x4, whose elements are no numbers"):
         t.tolist()
     assert "float32x4" in repr(t)
 

@@ -34,9 +34,14 @@ def test_permute_is_transpose(shape, random):
     is_the_same_view(t.permute_dims(), a.T)
 
 
-@pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 2), (0, 1, 2), (-3, 0), ("a", 0), (0.5, 1), (2**40, 0)])
-def test_permute_wants_each_axis_once(axes):
-    with pytest.raises((ValueError, IndexError, TypeError, OverflowError)):
+@pytest.mark.parametrize(
+    "axes, error, text",
+    [((0,), ValueError, "axes has 1 entry"), ((0, 0), ValueError, "named before"), ((0, 2), IndexError, "axis is 2"),
+     ((0, 1, 2), ValueError, "3 entries"), ((-3, 0), IndexError, "axis is -3"), (("a", 0), TypeError, "not 'str'"),
+     ((0.5, 1), TypeError, "not 'float'"), ((2**40, 0), IndexError, f"axis is {2**40}")],
+)  # fmt: skip
+def test_permute_wants_each_axis_once(axes, error, text):
+    with pytest.raises(error, match=text):
         mf.zeros((2, 3)).permute_dims(*axes)
 
 
@@ -50,9 +55,14 @@ def test_reshape_is_numpys(shape, as_tuple):
     is_the_same_view(t.reshape(shape) if as_tuple else t.reshape(*shape), a.reshape(shape))
 
 
-@pytest.mark.parametrize("shape", [(5,), (-1, 5), (-1, -1), (-2, 6), (2**62, 4), (12, 0)])
-def test_reshape_keeps_the_count(shape):
-    with pytest.raises((ValueError, OverflowError)):
+@pytest.mark.parametrize(
+    "shape, error, text",
+    [((5,), ValueError, "holds 5 elements; 12"), ((-1, 5), ValueError, "a multiple of 5 elements; 12"),
+     ((-1, -1), ValueError, "shape.1. is -1"), ((-2, 6), ValueError, "shape.0. is -2"),
+     ((2**62, 4), OverflowError, "leaves int64_t"), ((12, 0), ValueError, "holds 0 elements; 12")],
+)  # fmt: skip
+def test_reshape_keeps_the_count(shape, error, text):
+    with pytest.raises(error, match=text):
         mf.zeros((3, 4)).reshape(shape)
 
 
@@ -111,14 +121,16 @@ def test_squeeze_and_expand_are_numpys(shape):
         is_the_same_view(t.expand_dims(axis), np.expand_dims(a, axis))
 
 
-@pytest.mark.parametrize("axis", [2, -3, 2**40])
+@pytest.mark.parametrize("axis", [2, -3, 1001, 2**31 - 2, -(2**31) + 1, 2**31, -(2**31) - 1, 2**40, -(2**63) + 1])
 def test_axes_out_of_range_are_refused(axis):
     t = mf.zeros((1, 1))
-    with pytest.raises((IndexError, ValueError, OverflowError)):
+    beyond = axis + (1 if axis > 0 else -1)
+    few, more = ("-2 to 1", "-3 to 2") if -(2**31) < axis < 2**31 - 1 else ("at most 64 axes",) * 2
+    with pytest.raises(IndexError, match=f"axis is {axis}; .*{few}"):
         t.squeeze(axis)
-    with pytest.raises((IndexError, ValueError, OverflowError)):
-        t.expand_dims(axis + (1 if axis > 0 else -1))
-    with pytest.raises((IndexError, ValueError, OverflowError)):
+    with pytest.raises(IndexError, match=f"axis is {beyond}; .*{more}"):
+        t.expand_dims(beyond)
+    with pytest.raises(IndexError, match=f"axis is {axis}; .*{few}"):
         t.diagonal(0, axis, 0)
 
 
@@ -133,9 +145,9 @@ def test_diagonal_is_numpys(shape, offset, data):
 
 
 def test_diagonal_wants_two_axes():
-    with pytest.raises((IndexError, ValueError)):
+    with pytest.raises(IndexError, match="axis is 1; -1 to 0 expected"):
         mf.zeros((3,)).diagonal()
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="named before|twice|both"):
         mf.zeros((3, 3)).diagonal(0, 1, 1)
     assert mf.tensor([[1, 2], [3, 4]]).diagonal().tolist() == [1, 4]
 
@@ -151,9 +163,9 @@ def test_reinterpret_is_numpys_view(source, target):
 def test_reinterpret_wants_a_compact_last_axis():
     t = mf.zeros((4, 4), "int32")
     assert t[:, ::2].reinterpret("float32").shape == (4, 2)
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(ValueError, match="need a compact last axis"):
         t.T.reinterpret("int8")
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(ValueError, match="a last axis of 24 bits does not divide"):
         mf.zeros((3,), "uint8").reinterpret("int16")
 
 

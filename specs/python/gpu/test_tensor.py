@@ -144,7 +144,7 @@ def test_elements_of_a_gpu_are_refused_with_the_way_out(gpu):
         with pytest.raises(TypeError, match=r'to\("cpu"\)'):
             convert(far)
     assert far.astype("int32", copy=False) is far
-    with pytest.raises((BufferError, RuntimeError)):
+    with pytest.raises(BufferError if numpy_asks_for_the_device() else RuntimeError):
         np.from_dlpack(far)
     assert np.from_dlpack(far, device="cpu").tolist() == far.tolist()
     assert len(far) == 2 and far[0].shape == (3,)
