@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 
 enum { NBYTES = 4096 };
 
@@ -65,9 +66,9 @@ static void frames(void **state) {
   release(s);
 }
 
+/* ctx: how often the host had waited before it waits for this. */
 static void *signal_one(void *ctx) {
-  (void)ctx;
-  usleep(20000);
+  while (host_waits() == *(const uint64_t *)ctx) sched_yield();
   sim_ask_semaphore_signal(fd, 1);
   return NULL;
 }
@@ -85,7 +86,8 @@ static void it_ends_behind_its_work(void **state) {
   mf_semaphore_release(s);
   trim(gpu(0));
   assert_int_equal(sim_ask_calls(named("cuDestroyExternalSemaphore", "hipDestroyExternalSemaphore")), ends);
-  assert_int_equal(pthread_create(&engine, NULL, signal_one, NULL), 0);
+  uint64_t waits = host_waits();
+  assert_int_equal(pthread_create(&engine, NULL, signal_one, &waits), 0);
   OK(mf_stream_synchronize(&device, stream, &err));
   assert_int_equal(pthread_join(engine, NULL), 0);
   trim(gpu(0));

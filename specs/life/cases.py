@@ -100,8 +100,7 @@ def spin():
         started.set()
 threading.Thread(target=spin, daemon=True).start()
 ]]
-local time = py.import "time"
-for _ = 1, 20 do time.sleep(0.001) end
+py.main.started:wait()
 print "done"
 """,
     ),
@@ -111,15 +110,13 @@ print "done"
         """
 py.exec [[
 import threading, time
-ending = threading.Event()
 def work():
-    ending.wait()
-    time.sleep(0.05)
+    while threading.main_thread().is_alive():  # until Python's end has begun
+        time.sleep(0.001)
     print("the thread ended", flush=True)
 threading.Thread(target=work).start()
 ]]
 print "done" io.stdout:flush()
-py.main.ending:set()
 """,
         "done\nthe thread ended\n",
     ),
@@ -138,17 +135,22 @@ end
 py.exec [[
 import threading, time
 inside, ending = threading.Event(), threading.Event()
+def main_sleeps():
+    return open("/proc/self/stat").read().rpartition(")")[2].split()[0] == "S"
 def wait():
     inside.set()
     ending.wait()
-    time.sleep(0.05)
+    rests = 0
+    while rests < 10:  # until the end of the main thread waits for this one
+        time.sleep(0.001)
+        rests = rests + 1 if main_sleeps() else 0
 def work():
     print("the function gave", f(wait), flush=True)
 threading.Thread(target=work).start()
 inside.wait()
-ending.set()
 ]]
 print "done" io.stdout:flush()
+py.main.ending:set()
 """,
         "done\nthe function gave 1000\n",
     ),

@@ -65,7 +65,7 @@ gpu.describe("a stream", function()
     end)
     assert.is_true(kept:query())
     local early
-    pcall(mf.scope, function()
+    refuses("out", mf.scope, function()
       early = mf.stream(D)
       error "out"
     end)

@@ -1,6 +1,7 @@
 -- mf.guard: a tensor for code that is not trusted.
 local helper = require "helper"
 local mf = require "moonferry"
+local refuses = helper.refuses
 
 after_each(helper.nothing_left)
 
@@ -17,27 +18,37 @@ describe("a guarded tensor", function()
     assert.are.equal("float32", g.dtype)
     assert.are.equal(2, g.ndim)
     assert.are.equal("guarded tensor: 2 x 3, float32", tostring(g))
-    for _, wrong in ipairs { { 2, 0 }, { 0, 3 }, { 0 }, { 0, 0, 0 }, { 0.5, 0 }, { "a", 0 } } do
-      assert.has_error(function() g:get(unpack(wrong)) end)
+    for said, wrong in pairs {
+      ["coordinate 0 is 2, outside 0 ... 1"] = { 2, 0 }, ["coordinate 1 is 3, outside 0 ... 2"] = { 0, 3 },
+      ["expected 2 coordinates, got 1"] = { 0 }, ["expected 2 coordinates, got 3"] = { 0, 0, 0 },
+      ["coordinate 0: expected an integer, got 0.5"] = { 0.5, 0 },
+      ['coordinate 0: expected an integer, got "a"'] = { "a", 0 },
+    } do
+      refuses("get: " .. said, function() g:get(unpack(wrong)) end)
     end
-    for _, wrong in ipairs { { 2, 0, 1 }, { 0, -4, 1 }, { 0, 0 }, { 0, 0, "a" }, { 0, 0, {} } } do
-      assert.has_error(function() g:put(unpack(wrong)) end)
+    for said, wrong in pairs {
+      ["coordinate 0 is 2, outside 0 ... 1"] = { 2, 0, 1 }, ["coordinate 1 is -4, outside 0 ... 2"] = { 0, -4, 1 },
+      ["expected 2 coordinates and a value, got 2 arguments"] = { 0, 0 },
+      ['dtype float32 expects a number, got "a"'] = { 0, 0, "a" },
+      ["dtype float32 expects a number, got a table"] = { 0, 0, {} },
+    } do
+      refuses("put: " .. said, function() g:put(unpack(wrong)) end)
     end
+    assert.are.same({ { 4, 4, 4 }, { 4, 4, 4 } }, t:tolist())
     t:close()
-    assert.has_error(function() g:get(0, 0) end)
-    assert.has_error(function() g:put(0, 0, 1) end)
+    refuses("get: tensor closed", function() g:get(0, 0) end)
+    refuses("put: tensor closed", function() g:put(0, 0, 1) end)
   end)
 
   it("leads to nothing else", function()
     local t = mf.zeros({ 2 }, "float32")
     local g = mf.guard(t)
     for _, name in ipairs { "ptr", "handle", "rows", "view", "close", "_dl", "invalidate", 1 } do
-      assert.has_error(function()
-        return g[name]
-      end)
+      local shown = type(name) == "string" and '"' .. name .. '"' or name
+      refuses("a guarded tensor has no " .. shown .. "; it has", function() return g[name] end)
     end
     assert.are.equal("guarded tensor", getmetatable(g))
-    assert.has_error(function() setmetatable(g, {}) end)
+    refuses("table expected, got userdata", function() setmetatable(g, {}) end)
     assert.has_error(function() g.get = 5 end,
       'a guarded tensor has no field "get" to write to: put(...) writes an element')
     g.shape[1] = 100

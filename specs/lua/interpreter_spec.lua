@@ -45,7 +45,13 @@ py.main.kept = py.list { held }
   it("runs Python's exit functions, waits for its threads and flushes what it printed", function()
     local text = runs(prelude .. [[
 py.exec "import atexit, threading, time\natexit.register(lambda: print('at exit'))"
-py.exec "def late():\n    time.sleep(0.2)\n    print('from the thread')\nthreading.Thread(target=late).start()"
+py.exec [=[
+def late():
+    while threading.main_thread().is_alive():  # until Python's end has begun
+        time.sleep(0.001)
+    print("from the thread")
+threading.Thread(target=late).start()
+]=]
 py.builtins.print("no newline yet", py.kw { ["end"] = "\n" })
 ]])
     assert.are.equal("no newline yet\nfrom the thread\nat exit\n", text)

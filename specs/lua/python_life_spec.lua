@@ -66,8 +66,10 @@ end)
 
 describe("py.finish", function()
   it("says what it takes", function()
-    for _, wait in ipairs { "soon", -1, 0 / 0, 1e9 } do
-      assert.has_error(function() py.finish { wait = wait } end)
+    for shown, wait in pairs { ['"soon"'] = "soon", ["-1"] = -1, ["nan"] = 0 / 0, ["1000000000"] = 1e9 } do
+      helper.refuses("py.finish: wait is " .. shown .. "; seconds from 0 to 86400 are expected", function()
+        py.finish { wait = wait }
+      end)
     end
   end)
 

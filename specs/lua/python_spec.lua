@@ -299,10 +299,13 @@ def outer():
       local token = py.main.token
       local at_first = count(token)
       for _ = 1, 100 do
-        pcall(py.list, { token, "\255" })
-        pcall(py.dict, { a = token, b = "\255" })
-        pcall(py.builtins.int, token)
-        pcall(py.builtins.print, token, "\255")
+        for _, case in ipairs {
+          { "UnicodeDecodeError", py.list, { token, "\255" } },
+          { "UnicodeDecodeError", py.dict, { a = token, b = "\255" } },
+          { "TypeError", py.builtins.int, token }, { "UnicodeDecodeError", py.builtins.print, token, "\255" },
+        } do
+          assert.are.equal(case[1], select(2, pcall(unpack(case, 2))).type)
+        end
       end
       collect()
       assert.are.equal(at_first, count(token))

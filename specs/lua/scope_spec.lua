@@ -192,7 +192,7 @@ print(stale, kept)
       assert.is_true(scope.active())
     end)
     assert.is_false(scope.active())
-    pcall(mf.scope, fail)
+    assert.are.same({ false, "out" }, { pcall(mf.scope, function() error("out", 0) end) })
     assert.is_false(scope.active())
   end)
 

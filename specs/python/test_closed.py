@@ -81,7 +81,9 @@ EXCHANGES = (
 @pytest.mark.parametrize("name", USES)
 def test_every_use_of_closed_memory_raises(name):
     t = closed()
-    with pytest.raises(ValueError, match="memory (that )?was taken back (by its owner|.mf_tensor_invalidate.)") as raised:
+    with pytest.raises(
+        ValueError, match="memory (that )?was taken back (by its owner|.mf_tensor_invalidate.)"
+    ) as raised:
         USES[name](t)
     assert (raised.type is mf.ExchangeError) == (name in EXCHANGES)
 

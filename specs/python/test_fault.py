@@ -246,15 +246,19 @@ def test_a_deleter_of_python_s_does_not_meet_the_error_of_the_object():
 
 def test_a_buffer_that_could_not_be_wrapped_is_released():
     for nth in range(5):
-        data = bytearray(8)
+        data, failed = bytearray(8), False
         mf._core._fault_arm(nth, True)
         try:
             mf.frombuffer(data)
         except MemoryError:
-            pass
+            failed = True
         finally:
             mf._core._fault_arm(-1, False)
         data.append(1)
+        if not failed:
+            assert nth > 0
+            return
+    raise AssertionError("the call never came to its end")
 
 
 # What concerns a device as a whole has specs in gpu/.

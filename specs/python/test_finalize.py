@@ -68,12 +68,14 @@ atexit.register(k.clear)
 """,
     "a daemon thread that exchanges": """
 import threading
+exchanges = threading.Event()
 def work():
     t = mf.zeros((4,))
     while True:
         mf.from_dlpack(t.__dlpack__(max_version=(1, 3)))
+        exchanges.set()
 threading.Thread(target=work, daemon=True).start()
-import time; time.sleep(0.05)
+exchanges.wait()
 """,
 }
 

@@ -71,35 +71,52 @@ def test_a_type_string_may_be_bytes():
             mf.asarray(Described(shape=(2,), typestr=wrong, data=data))
 
 
-@pytest.mark.parametrize(
-    "interface",
-    [
-        {"shape": (3,), "data": bytes(8)}, {"shape": (2,), "data": bytes(8), "offset": 4},
-        {"shape": (2,), "data": bytes(8), "offset": -4}, {"shape": (2,), "data": bytes(8), "offset": 2**70},
-        {"shape": (2,), "data": bytes(8), "strides": (-4,)}, {"shape": (2,), "data": bytes(8), "strides": (8,)},
-        {"shape": (2, 2), "data": bytes(16), "strides": (8,)}, {"shape": (2**62, 2**62), "data": bytes(8)},
-        {"shape": (2,), "data": bytes(8), "strides": (None,)}, {"shape": None, "data": bytes(8)},
-        {"shape": (-1,), "data": (4096, False)}, {"shape": (2,), "data": (0, False)},
-        {"shape": (2,), "data": (-1, False)},
-        {"shape": (2,), "data": (2**64, False)}, {"shape": (2,), "data": ("x", False)}, {"shape": (2,), "data": (8,)},
-        {"shape": "ab", "data": (4096, False)}, {"shape": (2,), "data": None}, {"data": bytes(8)},
-        {"shape": (2,), "data": bytes(8), "typestr": "|V4"},
-        {"shape": (2,), "data": bytes(8), "typestr": "zz"}, {"shape": (2,), "data": bytes(8), "typestr": ""},
-        {"shape": (2,), "data": bytes(8), "typestr": 5}, {"shape": (2,), "data": bytes(16), "typestr": "<M8"},
-        {"shape": (2,), "data": bytes(8), "mask": object()}, {"shape": (2,), "data": bytes(16), "strides": (6,)},
+PAIR = {"shape": (2,), "data": bytes(8)}
+WRONG = {  # by exception: what is described, and what is said
+    mf.ExchangeError: [
+        ({**PAIR, "shape": (3,)}, "bytes 0 to 12 are outside the buffer of 8"),
+        ({**PAIR, "offset": 4}, "bytes 0 to 8 are outside the buffer of 4"),
+        ({**PAIR, "strides": (-4,)}, "bytes -4 to 4 are outside the buffer of 8"),
+        ({**PAIR, "strides": (8,)}, "bytes 0 to 12 are outside the buffer of 8"),
+        ({**PAIR, "shape": (2**62, 2**62)}, "are outside the buffer of 8"),
+        ({**PAIR, "typestr": "|V4"}, "'.V4' has no dtype"), ({**PAIR, "typestr": "zz"}, "'zz' has no dtype"),
+        ({**PAIR, "typestr": ""}, "'' has no dtype"), ({**PAIR, "typestr": "<M8"}, "'<M8' has no dtype"),
+        ({**PAIR, "mask": object()}, "a mask cannot be exchanged"), ({**PAIR, "strides": (6,)}, "no multiple of 4"),
     ],
-    ids=str,
-)  # fmt: skip
-def test_a_wrong_description_is_refused(interface):
-    with pytest.raises((TypeError, ValueError, OverflowError, KeyError, IndexError)):
+    ValueError: [
+        ({**PAIR, "offset": -4}, "offset -4 is outside the buffer of 8 bytes"),
+        ({"shape": (2, 2), "data": bytes(16), "strides": (8,)}, "strides must have one entry for each axis"),
+        ({"shape": (-1,), "data": (4096, False)}, "shape.0. is -1"), ({**PAIR, "data": (0, False)}, "data is NULL"),
+        ({**PAIR, "data": (8,)}, "not enough values"),
+    ],
+    OverflowError: [
+        ({**PAIR, "offset": 2**70}, f"offset is {2**70}, which does not fit"),
+        ({**PAIR, "data": (-1, False)}, "leave the address space"), ({**PAIR, "data": (2**64, False)}, "too large"),
+    ],
+    TypeError: [
+        ({**PAIR, "strides": (None,)}, "NoneType"), ({**PAIR, "shape": None}, "NoneType"),
+        ({**PAIR, "data": ("x", False)}, "an integer is required"), ({**PAIR, "data": None}, "bytes-like"),
+        ({"shape": "ab", "data": (4096, False)}, "an extent of shape must be an integer"),
+        ({**PAIR, "typestr": 5}, "'int' object is not"),
+    ],
+    KeyError: [({"data": bytes(8)}, "shape")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "error, interface, said", [(error, *case) for error, cases in WRONG.items() for case in cases], ids=str
+)
+def test_a_wrong_description_is_refused(error, interface, said):
+    with pytest.raises(error, match=said) as raised:
         mf.asarray(Described(**{"typestr": "<f4", **interface}))
+    assert raised.type is error
 
 
 def test_interfaces_that_are_no_dictionaries_are_no_arrays():
     class Odd:
         __array_interface__ = 3
 
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(TypeError, match="not from a 'Odd'"):
         mf.asarray(Odd())
 
 

@@ -14,11 +14,7 @@ NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz
 @pytest.mark.parametrize("dtype", DTYPES + NARROW)
 def test_from_jax(jax, dtype):
     x = jax.numpy.ones((2, 3), dtype)
-    try:
-        t = mf.from_dlpack(x)
-    except (BufferError, RuntimeError, ValueError):
-        assert dtype in NARROW
-        return
+    t = mf.from_dlpack(x)
     assert t.dtype == dtype and t.shape == (2, 3) and t.tolist() == np.asarray(x).tolist()
     assert t.data_ptr == x.unsafe_buffer_pointer()
 
@@ -26,11 +22,7 @@ def test_from_jax(jax, dtype):
 @pytest.mark.parametrize("dtype", DTYPES + NARROW)
 def test_to_jax(jax, dtype):
     t = mf.ones((2, 3), dtype)
-    try:
-        x = jax.dlpack.from_dlpack(t)
-    except (BufferError, RuntimeError, ValueError, TypeError, NotImplementedError):
-        assert dtype in NARROW
-        return
+    x = jax.dlpack.from_dlpack(t)
     assert str(x.dtype) == dtype and x.shape == (2, 3) and np.asarray(x).tolist() == t.tolist()
     assert x.unsafe_buffer_pointer() == t.data_ptr
     del x

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-# Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it.
+# Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it
+# when the script goes on, by what the system says of its thread: it has run on for a while or it waits for something.
 CTRL_C = {
     "in a state inside of another": (
         "stopped(lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
@@ -113,16 +114,31 @@ CTRL_C = {
 }
 
 CTRL_C_BEGIN = """
-import ctypes, os, signal, threading, time, warnings
+import ctypes, os, signal, sys, threading, time, warnings
 import moonferry as mf
 LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
 def lua():
     return mf.Lua(interruptible=True)
-def send():
-    time.sleep(0.05)
+def is_inside(thread, frame):
+    at = sys._current_frames()[thread]
+    while at is not None and at is not frame:
+        at = at.f_back
+    return at is frame
+def state_of(task):
+    "Whether it sleeps, and how long it has run, in hundredths of a second."
+    fields = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()
+    return fields[0] == "S", int(fields[11]) + int(fields[12])
+def send(thread, task, frame):
+    while is_inside(thread, frame):
+        time.sleep(0.001)
+    asleep, before = 0, state_of(task)[1]
+    while asleep < 10 and state_of(task)[1] < before + 2:
+        time.sleep(0.001)
+        asleep = asleep + 1 if state_of(task)[0] else 0
     os.kill(os.getpid(), signal.SIGINT)
 def ready():
-    threading.Thread(target=send, daemon=True).start()
+    me = threading.get_ident(), threading.get_native_id(), sys._getframe()
+    threading.Thread(target=send, args=me, daemon=True).start()
 def stopped(script):
     try:
         script()

@@ -221,12 +221,12 @@ def run(code, **environment):
 ENDINGS = {
     "alive": "lua = moonferry.Lua(); t = lua.eval('{}'); lua.globals().f = lambda: lua",
     "exception": "import atexit; lua = moonferry.Lua(); atexit.register(lambda: lua.eval('1'))",
-    "daemon": "import threading; lua = moonferry.Lua(); "
-    "threading.Thread(target=lua.execute, args=('while true do end',), daemon=True).start()",
-    "daemon in a callback": "import threading, time; lua = moonferry.Lua(); "
-    "run = ('local f = ... while true do f() end', lambda: None); "
-    "threading.Thread(target=lua.execute, args=run, daemon=True).start(); "
-    "time.sleep(0.05)",
+    "daemon": "import threading; lua = moonferry.Lua(); inside = threading.Event(); "
+    "run = ('(...)() while true do end', inside.set); "
+    "threading.Thread(target=lua.execute, args=run, daemon=True).start(); inside.wait()",
+    "daemon in a callback": "import threading; lua = moonferry.Lua(); inside = threading.Event(); "
+    "run = ('local f = ... while true do f() end', inside.set); "
+    "threading.Thread(target=lua.execute, args=run, daemon=True).start(); inside.wait()",
     "os._exit": "import os; lua = moonferry.Lua(); os._exit(0)",
     "os.exit of Lua": "lua = moonferry.Lua(); lua.execute('os.exit(0)')",
     "fork": "import os; lua = moonferry.Lua(); pid = os.fork()\n"

@@ -205,11 +205,7 @@ def test_what_the_capsule_says_of_the_device_counts(device):
     """As with the pinned tensors that one library labels in one way and hands out in another."""
     source = Modern()
     source.device = device
-    try:
-        t = mf.from_dlpack(source)
-    except (TypeError, ValueError):
-        assert all(count == 1 for count in source.deletes)
-        return
+    t = mf.from_dlpack(source)
     assert t.device == "cpu" and t.shape == (2, 3)
     del t
     assert source.deletes == [1]

@@ -260,7 +260,9 @@ def test_a_slot_that_raises_passes_its_exception_on():
         mf.from_dlpack(foreign("probe_slot_raises")())
 
 
-@pytest.mark.parametrize("slot, said", [("fails_silently", "failed without an exception"), ("gives_nothing", "no tensor")])
+@pytest.mark.parametrize(
+    "slot, said", [("fails_silently", "failed without an exception"), ("gives_nothing", "no tensor")]
+)
 def test_a_slot_that_breaks_its_word_is_an_error(slot, said):
     offer()
     for more in ({}, METHODS):  # a silent failure is no refusal, after which the methods are asked

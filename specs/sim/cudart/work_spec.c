@@ -144,7 +144,7 @@ static void an_event_orders_two_streams(void **state) {
   (void)state;
   cudaStream_t a = stream(), b = stream();
   cudaEvent_t e, f;
-  float ms = -1;
+  float ms = -1, back = 1;
   char *p = device_memory();
   OK(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
   OK(cudaMemsetAsync(p, 7, NBYTES, a));
@@ -162,7 +162,8 @@ static void an_event_orders_two_streams(void **state) {
   OK(cudaEventRecordWithFlags(f, a, 0));
   OK(cudaEventSynchronize(f));
   OK(cudaEventElapsedTime(&ms, e, f));
-  assert_true(ms >= 0);
+  OK(cudaEventElapsedTime(&back, f, e));
+  assert_true(ms >= 0 && ms < 60000 && back == -ms);
   OK(cudaEventDestroy(e));
   OK(cudaEventDestroy(f));
   OK(cudaStreamDestroy(a));

@@ -158,14 +158,15 @@ static void host_functions_run_in_order(void **state) {
 static void events_measure_time(void **state) {
   (void)state;
   hipEvent_t a = NULL, b = NULL;
-  float ms = -1;
+  float ms = -1, back = 1;
   OK(hipEventCreate(&a));
   OK(hipEventCreate(&b));
   OK(hipEventRecord(a, NULL));
   OK(hipEventRecord(b, NULL));
   OK(hipEventSynchronize(b));
   OK(hipEventElapsedTime(&ms, a, b));
-  assert_true(ms >= 0);
+  OK(hipEventElapsedTime(&back, b, a));
+  assert_true(ms >= 0 && ms < 60000 && back == -ms);
   OK(hipEventDestroy(a));
   OK(hipEventDestroy(b));
 }
