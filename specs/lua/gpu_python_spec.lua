@@ -74,6 +74,28 @@ gpu.describe("python", function()
     collect()
   end)
 
+  it("has the stream current that was, after a coroutine and a generator in it were given up", function()
+    py.exec [[
+def entered(device):
+    with moonferry.Stream(device):
+        yield 1
+]]
+    local s = mf.stream(D)
+    local step = coroutine.wrap(function()
+      mf.with_stream(s, function()
+        for n in py.iter(py.main.entered(D)) do
+          coroutine.yield(n)
+        end
+      end)
+    end)
+    assert.are.equal(1, step())
+    assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+    step = nil -- luacheck: ignore 311
+    s:close()
+    collect()
+    assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+  end)
+
   it("lets streams of other libraries be used here, which stay as long", function()
     local theirs = gpu.driver.stream()
     local number = tonumber(ffi.cast("intptr_t", theirs))

@@ -108,6 +108,40 @@ def test_with_concerns_one_device(gpu, device):
         assert mf.current_stream(other) == mf.Stream.default(other)
 
 
+def entered(stream):
+    with stream:
+        yield
+
+
+def test_blocks_may_end_in_another_order(gpu, device):
+    """As those of generators do, which end when somebody drops them."""
+    before = mf.current_stream(device)
+    a, b, c = mf.Stream(device), mf.Stream(device), mf.Stream(device)
+    blocks = [entered(a), entered(b), entered(c)]
+    for block in blocks:
+        next(block)
+    blocks[1].close()
+    assert mf.current_stream(device) is c
+    blocks[0].close()
+    del a, b
+    assert mf.current_stream(device) is c
+    blocks[2].close()
+    assert mf.current_stream(device) == before
+
+
+def test_a_block_that_goes_on_keeps_its_stream(gpu, device):
+    """The one around it ends first; then it ends where another stream is current."""
+    inner, other, before = mf.Stream(device), mf.Stream(device), mf.current_stream(device)
+    block = entered(inner)
+    with other:
+        next(block)
+    assert mf.current_stream(device) is inner
+    with other:
+        block.close()
+        assert mf.current_stream(device) is other
+    assert mf.current_stream(device) == before
+
+
 def test_exit_without_enter_is_an_error(gpu, device):
     with pytest.raises(RuntimeError, match="not made current"):
         mf.Stream(device).__exit__(None, None, None)
