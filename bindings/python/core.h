@@ -370,6 +370,7 @@ typedef struct core_import {
 PyObject *core_ask(core_import *request);
 
 /* import.c */
+void core_delete_managed(DLManagedTensorVersioned *managed);
 PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 

@@ -166,7 +166,8 @@ static int import_after_table(core_import *request, mf_tensor **out) {
   return rc;
 }
 
-static void delete_managed(DLManagedTensorVersioned *managed) {
+/* Of a struct that was not taken over. */
+void core_delete_managed(DLManagedTensorVersioned *managed) {
   const aside exception = aside_begin();
   if (managed->deleter != NULL) managed->deleter(managed);
   aside_end(exception);
@@ -201,13 +202,13 @@ static int import_managed(core_import *request, const DLPackExchangeAPI *api, DL
   mf_error err;
   if (lazy) plain = core_producer_plain(request->state, request->x, &managed->dl_tensor);
   if (plain != 1) {
-    delete_managed(managed);
+    core_delete_managed(managed);
     return plain < 0 ? -1 : 1;
   }
   request->versioned = true;
   const int status = take_from_table(request, api, managed, out, &err);
   if (status == MF_OK) return 0;
-  delete_managed(managed);
+  core_delete_managed(managed);
   if (status == 1 || (err.status == MF_EDEVICE && request->placed)) return 1;
   return fail(request, &err);
 }

@@ -85,7 +85,7 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
   if (state != NULL && mf_tensor_import(managed, &t, &err) != MF_OK)
     core_raise_exchange(state, &err, "__dlpack_c_exchange_api__", NULL);
   if (t == NULL) {
-    if (managed->deleter != NULL) managed->deleter(managed);
+    core_delete_managed(managed);
     return -1;
   }
   *out = core_tensor_new(state, t);

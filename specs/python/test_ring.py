@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 
@@ -150,6 +151,43 @@ def test_closing_while_another_thread_waits():
     other.join()
     assert got[0][1] == 0
     assert got[0][0].tolist() == [0.0, 0.0]
+
+
+def deleted_in_python(ran):
+    """A tensor whose producer's deleter is Python code, which is to meet no exception."""
+    producer = abi.Producer()
+    deleter = c.CFUNCTYPE(None, c.c_void_p)(lambda _: ran.append(sum([1, 2])))
+    producer.struct.deleter, producer.keeps = abi.address_of(deleter), deleter
+    return mf.from_dlpack(producer.capsule())
+
+
+def test_what_a_ring_lets_go_leaves_an_exception_alone():
+    ran = []
+    with pytest.raises(TypeError, match="int"):
+        int(mf.Ring([deleted_in_python(ran)]))  # the call has failed when the ring goes
+    assert ran == [3]
+
+
+def test_what_a_ring_lets_go_that_was_closed_in_a_wait_leaves_an_exception_alone():
+    ran = []
+    rings = [mf.Ring([deleted_in_python(ran)])]
+    rings[0].begin(0)
+    rings[0].publish()
+    rings[0].latest()
+    rings[0].slots[0].close()  # so that the ring alone has the memory
+
+    def handler(number, frame):
+        rings.pop().close()
+        raise KeyError("from the handler")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyError, match="from the handler"):
+            rings[0].begin()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert ran == [3]
 
 
 def test_the_reader_holds_its_slot():

@@ -155,6 +155,15 @@ def test_a_struct_that_cannot_be_wrapped_is_never_deleted_twice(field, value):
     assert not out.value and producer.deletes <= 1
 
 
+def test_a_deleter_in_python_leaves_the_error_alone():
+    producer, out, ran = abi.Producer(), c.c_void_p(), []
+    deleter = c.CFUNCTYPE(None, c.c_void_p)(lambda _: ran.append(sum([1, 2])))
+    producer.struct.deleter, producer.dl.ndim = abi.address_of(deleter), 65
+    with pytest.raises(mf.ExchangeError, match="ndim"):
+        to_py(c.addressof(producer.struct), c.byref(out))
+    assert ran == [3] and not out.value
+
+
 def test_a_struct_of_another_major_is_not_read():
     producer, out = abi.Producer(), c.c_void_p()
     producer.struct.version.major, producer.dl.shape = 2, c.cast(8, c.POINTER(c.c_int64))
