@@ -208,7 +208,7 @@ CALLS = {
         str(table),
         bool(table),
     ),
-    "fields of new names": lambda: (setattr(hashed, "a", object()), getattr(hashed, "n%d" % id(object()))),
+    "fields of new names": lambda: (setattr(hashed, "a", object()), getattr(hashed, f"n{id(object())}")),
     "refused fields": lambda: (
         refused(len, fails),
         refused(fails.__getattr__, "x"),
