@@ -17,6 +17,7 @@ static const layout layouts[] = {
     {"short rows, plane after plane", {250, 800, 37}, {800 * 37, 37, 1}, {1, 250 * 37, 250}},
     {"short rows of every second element", {900, 700, 30}, {700 * 30, 30, 1}, {700 * 64, 64, 2}},
     {"short rows, from a source that is farther", {129, 1600, 35}, {1600 * 35, 35, 1}, {1, 140 * 36, 140}},
+    {"short rows, whose elements are nowhere close in the source", {3000, 60, 20}, {60 * 23, 23, 1}, {1, 3000, 180000}},
 };
 
 static int64_t extent(const int64_t *shape, const int64_t *strides) {
