@@ -5,6 +5,7 @@
 #include "spec.h"
 
 #include <dirent.h>
+#include <time.h>
 
 static inline int tasks(void) {
   int n = 0;
@@ -13,6 +14,27 @@ static inline int tasks(void) {
   for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) n += e->d_name[0] != '.';
   closedir(dir);
   return n;
+}
+
+/* For another thread, on a machine that has more to do. */
+static inline void sleep_a_little(void) {
+  nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+}
+
+enum { PATIENCE = 60000 };
+
+/* A thread that was joined is in the list until the kernel has taken it out. */
+static inline bool tasks_become(int n) {
+  for (int i = 0; i < PATIENCE && tasks() != n; i++) sleep_a_little();
+  return tasks() == n;
+}
+
+/* How many there are when no case runs: a thread of the case before may still be there. */
+static inline int tasks_at_rest(void) {
+  static int first;
+  if (first == 0) first = tasks();
+  assert_true(tasks_become(first));
+  return first;
 }
 
 #endif

@@ -19,27 +19,6 @@
 
 enum { SIDE = 1024, SMALL = 64 }; /* 4 MiB, and 16 KiB */
 
-/* For another thread, on a machine that has more to do. */
-static void sleep_a_little(void) {
-  nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
-}
-
-enum { PATIENCE = 60000 };
-
-/* A thread that was joined is in the list until the kernel has taken it out. */
-static bool tasks_become(int n) {
-  for (int i = 0; i < PATIENCE && tasks() != n; i++) sleep_a_little();
-  return tasks() == n;
-}
-
-/* How many there are when no case runs: a thread of the case before may still be there. */
-static int tasks_at_rest(void) {
-  static int first;
-  if (first == 0) first = tasks();
-  assert_true(tasks_become(first));
-  return first;
-}
-
 static uint32_t *picture_new(int64_t side) {
   uint32_t *p = mmap(NULL, (size_t)(side * side) * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) abort(); /* an assertion jumps, which threads other than the test's must not */
@@ -120,43 +99,6 @@ static void threads_begin_with_a_large_comparison_too(void **state) {
   mf_tensor_release(small);
   mf_tensor_release(t);
   picture_free(picture, SIDE);
-}
-
-/* Over memory that is there; a single row is a tensor of one axis. */
-static mf_tensor *packed(void *data, uint8_t bits, int64_t rows, int64_t columns, int64_t row, int64_t column) {
-  int64_t shape[] = {rows, columns}, strides[] = {row, column};
-  const int32_t first = rows == 1;
-  const DLTensor view = {.data = data, .device = {kDLCPU, 0}, .ndim = 2 - first, .dtype = {kDLUInt, bits, 1},
-                         .shape = shape + first, .strides = strides + first};
-  mf_tensor *t;
-  OK(mf_tensor_wrap(&view, 0, NULL, NULL, &t, &spec_err));
-  return t;
-}
-
-/* How many threads a copy starts, or a cast, and ends. */
-static int starts(mf_tensor *dst, mf_tensor *src) {
-  const int before = tasks_at_rest();
-  OK(mf_threads_set(3, &spec_err));
-  OK(mf_tensor_astype(dst, src, &spec_err));
-  const int more = tasks() - before;
-  OK(mf_threads_set(1, &spec_err));
-  assert_true(tasks_become(before));
-  mf_tensor_release(dst);
-  mf_tensor_release(src);
-  return more;
-}
-
-/* Of two threads that write a byte at the same time, one would lose what the other has put there. */
-static void a_byte_is_written_by_one_thread(void **state) {
-  enum { ROWS = 1023, COLUMNS = 4203, ROW = 4301, ALL = ROWS * COLUMNS };
-  uint32_t *from = picture_new(2 * SIDE), *to = picture_new(2 * SIDE); /* 16 MiB each */
-  (void)state;
-  assert_int_equal(starts(packed(to, 4, ROWS, COLUMNS, ROW, 1), packed(from, 8, ROWS, COLUMNS, COLUMNS, 1)), 0);
-  assert_int_equal(starts(packed(to, 4, 1, ALL, 0, 2), packed(from, 8, 1, ALL, 0, 1)), 2);
-  assert_int_equal(starts(packed(to, 4, ROWS, COLUMNS, ROW, 1), packed(from, 4, ROWS, COLUMNS, COLUMNS, 1)), 0);
-  assert_int_equal(starts(packed(to, 4, 1, ALL, 0, 2), packed(from, 4, 1, ALL, 0, 1)), 2);
-  picture_free(to, 2 * SIDE);
-  picture_free(from, 2 * SIDE);
 }
 
 static void a_number_out_of_range_is_refused(void **state) {
@@ -503,7 +445,6 @@ int main(void) {
       SPEC(the_environment_is_asked_once),
       SPEC(threads_begin_with_the_first_large_copy),
       SPEC(threads_begin_with_a_large_comparison_too),
-      SPEC(a_byte_is_written_by_one_thread),
       SPEC(a_number_out_of_range_is_refused),
       SPEC(the_environment_says_how_many_at_first),
       SPEC(signals_are_blocked_and_faults_are_not),
