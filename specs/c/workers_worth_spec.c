@@ -53,7 +53,7 @@ static void large_rows_have_several_threads(void **state) {
   char *from = calloc(ROWS, ROW), *to = calloc(ROWS, ROW);
   (void)state;
   assert_true(from != NULL && to != NULL);
-  for (int threads = 1; threads <= 3; threads++) assert_int_equal(of_rows(threads, to, from, ROWS, COLUMNS), threads - 1);
+  for (int n = 1; n <= 3; n++) assert_int_equal(of_rows(n, to, from, ROWS, COLUMNS), n - 1);
   assert_int_equal(of_rows(2, to, from, 1024, 2048), 1);
   assert_int_equal(of_rows(2, to, from, 1025, 2046), 0);
   free(to);
