@@ -80,7 +80,7 @@ static void push_fault(lua_State *L, PyObject *exception) {
 }
 
 /* exec, eval, locals, vars and dir want the variables of the Python function that calls them. Where Lua calls, they
- * raise one of these, as if CPython were broken. Before 3.15 globals raises nothing at all; it returns None since. */
+ * raise one of these, as if CPython were broken. Before 3.14 globals raises nothing at all; it returns None since. */
 static int lacks_frame(PyObject *type, PyObject *value) {
   static const char *const texts[] = {
     "frame does not exist",

@@ -60,11 +60,11 @@ describe("a mistake at moonferry.python", function()
     end)
   end
 
-  -- Since 3.15 these two are for such callers, too.
+  -- Since 3.14 these two are for such callers, too.
   for _, name in ipairs { "globals", "locals" } do
     it("is named with its remedy, or has an answer of Python's: " .. name, function()
       local ok, answer = pcall(py.builtins[name])
-      if py.import("sys").version_info:__ge__(py.tuple { 3, 15 }) then
+      if py.import("sys").version_info:__ge__(py.tuple { 3, 14 }) then
         assert.is_true(ok and answer == py.None, tostring(answer))
       else
         assert.is_false(ok, "no error")
