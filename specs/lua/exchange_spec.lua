@@ -115,22 +115,39 @@ describe("from_dlpack", function()
   end)
 
   it("refuses malformed structs and leaves them to their owner", function()
-    local faults = {
-      { major = 2 }, { major = 0 }, { device_type = 0 }, { device_type = 99 }, { device_type = 2 }, { device_id = 1 },
-      { code = 18 }, { code = 255 }, { bits = 0 }, { lanes = 0 }, { code = 17, bits = 8 }, { code = 15, bits = 4 },
-      { ndim = -1 }, { ndim = 65 }, { shape = { -1, 3 } }, { shape = { 2 ^ 40, 2 ^ 40 }, strides = { 0, 0 } },
-      { shape = { 2 ^ 31, 2 ^ 31 } }, { strides = { 2 ^ 62, 1 } }, { strides = { 0x7fffffffffffffffLL, 1 } },
-      { byte_offset = 0xffffffffffffffffULL },
+    local devices = { -- what the environment may have: nil, message, code
+      ["device.device_type is 0"] = { device_type = 0 }, ["device.device_type is 99"] = { device_type = 99 },
+      ["device is cuda (device_type 2)"] = { device_type = 2 }, ["device is cpu:1; a device_id"] = { device_id = 1 },
     }
-    for i, fields in ipairs(faults) do
+    local faults = {
+      ["version.major is 2; 1 expected"] = { major = 2 }, ["version.major is 0; 1 expected"] = { major = 0 },
+      ["dtype.code is 18"] = { code = 18 }, ["dtype.code is 255"] = { code = 255 }, ["dtype.bits is 0"] = { bits = 0 },
+      ["dtype.lanes is 0"] = { lanes = 0 }, ["dtype.bits is 8; float4_e2m1fn has 4"] = { code = 17, bits = 8 },
+      ["dtype.bits is 4; float6_e2m3fn has 6"] = { code = 15, bits = 4 }, ["ndim is -1; 0 to 64"] = { ndim = -1 },
+      ["ndim is 65; 0 to 64 expected"] = { ndim = 65 }, ["shape[1] is -1; at least 0"] = { shape = { -1, 3 } },
+      ["the element count leaves the range"] = { shape = { 2 ^ 40, 2 ^ 40 }, strides = { 0, 0 } },
+      ["elements of 32 bits leave the range of int64_t"] = { shape = { 2 ^ 31, 2 ^ 31 } },
+      ["their bytes leave int64_t"] = { strides = { 2 ^ 62, 1 } },
+      ["the reach leaves int64_t"] = { strides = { 0x7fffffffffffffffLL, 1 } },
+      ["data + byte_offset leaves the address space"] = { byte_offset = 0xffffffffffffffffULL },
+    }
+    local function try(fields, call)
       local m, count, anchor = helper.managed(fields)
       local before = ffi.string(anchor.box, ffi.sizeof(anchor.box))
-      local ok, result, message, code = pcall(mf.from_dlpack, m)
-      assert.is_true(not ok or code == mf.EDEVICE, "fault " .. i .. " was accepted")
-      assert.is_string(ok and message or result)
+      call(m)
       assert.are.equal(before, ffi.string(anchor.box, ffi.sizeof(anchor.box)))
       assert.are.equal(0, count[0])
       assert.are.equal(0, mf.ledger().tensors)
+    end
+    for said, fields in pairs(faults) do
+      try(fields, function(m) refuses(said, mf.from_dlpack, m) end)
+    end
+    for said, fields in pairs(devices) do
+      try(fields, function(m)
+        local t, message, code = mf.from_dlpack(m)
+        assert.are.same({ nil, mf.EDEVICE }, { t, code })
+        assert.is_truthy(message:find(said, 1, true), message)
+      end)
     end
     for _, field in ipairs { "data", "shape" } do
       local m, count = helper.managed()
