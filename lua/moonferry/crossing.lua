@@ -6,7 +6,7 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local constants = require("moonferry.cdef").constants
 local foreign = require "moonferry.foreign"
-local prepare = require("moonferry.place").prepare
+local places = require "moonferry.place"
 local scope = require "moonferry.scope"
 
 local crossing = {}
@@ -29,7 +29,8 @@ crossing.box = ffi.new("mf_tensor *[1]")
 -- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference can get its
 -- finalizer without memory: until then it is the bridge's to give back.
 function crossing.adopt()
-  local handle = prepare(crossing.box[0])
+  local handle = places.prepare(crossing.box[0])
+  places.room()
   crossing.box[0] = nil
   return mf.from_handle(handle)
 end

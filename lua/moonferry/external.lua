@@ -1,8 +1,8 @@
 -- What another graphics API, such as Vulkan, has exported as file descriptors: its memory as tensors of a GPU, and its
 -- semaphores, for which streams wait and which they signal.
 --
--- Invariant: a descriptor is the library's once a function has returned what it made, and the caller's after a refusal.
--- Must not know: which API it came from.
+-- Invariant: a descriptor is the library's once a function has returned what it made, and the caller's after a refusal
+-- or an error, such as that of a Lua without memory. Must not know: which API it came from.
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local create = require "moonferry.create"
@@ -23,6 +23,26 @@ local take_place, handle_at = places.handles("mf_semaphore *[1]", release, relea
 local uint64_t = ffi.typeof "uint64_t"
 
 local external = {}
+
+local duplicate, close
+if ffi.os ~= "Windows" then
+  pcall(ffi.cdef, 'int mf_lua_dup(int fd) __asm__("dup"); int mf_lua_close(int fd) __asm__("close");')
+  duplicate, close = ffi.C.mf_lua_dup, ffi.C.mf_lua_close
+end
+
+-- C takes over a copy, because Lua may have no memory for what C made of it. Where there is no copy, the descriptor
+-- itself: C says what is wrong with that.
+local function copy_of(fd)
+  local copy = duplicate and duplicate(fd) or -1
+  return copy >= 0 and copy or fd
+end
+
+-- Of a descriptor and its copy C has the other one. This needs no memory.
+local function close_one(fd, other)
+  if fd ~= other then
+    close(fd)
+  end
+end
 
 local function count_of(value, what)
   local number = ffi.istype(uint64_t, value) and value or numbers.integer(value, what)
@@ -52,12 +72,17 @@ function external.tensor(fd, shape, name, opts)
   local like, extents = create.describe(shape, name, opts.device)
   like[0].byte_offset = count_of(opts.byte_offset or 0, "external.tensor: byte_offset")
   like[0].shape = extents
+  local number = numbers.small(fd, "external.tensor: fd")
   local place, err = tensor.place(), errors.place()
-  local rc = C.mf_tensor_from_fd(like, numbers.small(fd, "external.tensor: fd"), nbytes, place, err)
+  local copy = copy_of(number)
+  local rc = C.mf_tensor_from_fd(like, copy, nbytes, place, err)
   if not errors.passed(rc, err) then
+    close_one(copy, number)
     return errors.refused("external.tensor", rc, err)
   end
-  return tensor.take(place)
+  local t = tensor.take(place)
+  close_one(number, copy)
+  return t
 end
 
 ---@class moonferry.external.Semaphore
@@ -76,11 +101,15 @@ function external.semaphore(fd, opts)
   end
   local which, at, err = device.parsed(opts.device, "external.semaphore: device"), take_place(), errors.place()
   local number = numbers.small(fd, "external.semaphore: fd")
-  local rc = C.mf_semaphore_from_fd(which, number, opts.binary and BINARY or 0, at, err)
+  local copy = copy_of(number)
+  local rc = C.mf_semaphore_from_fd(which, copy, opts.binary and BINARY or 0, at, err)
   if not errors.passed(rc, err) then
+    close_one(copy, number)
     return errors.refused("external.semaphore", rc, err)
   end
-  return setmetatable({ device = opts.device, _dl = which, handle = handle_at(at) }, Semaphore)
+  local semaphore = setmetatable({ device = opts.device, _dl = which, handle = handle_at(at) }, Semaphore)
+  close_one(number, copy)
+  return semaphore
 end
 
 local function queue(self, verb, call, on, value)

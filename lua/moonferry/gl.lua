@@ -50,7 +50,7 @@ end
 local release = C.mf_gl_release
 local take_place, handle_at = places.handles("mf_gl *[1]", release, release)
 
-local integer = picture.integer
+local integer, with_buffer = picture.integer, picture.with_buffer
 
 local function has_extension(self, name)
   if not self.call.GetStringi then
@@ -173,20 +173,10 @@ function Context:finish()
   foreign.run()
 end
 
--- Calls fn with a buffer bound, and binds what was bound before.
-local function with_buffer(self, target, binding, buffer, fn)
-  local before = integer(self, binding)
-  self.call.BindBuffer(target, buffer)
-  local ok, result = pcall(fn)
-  self.call.BindBuffer(target, before)
-  if not ok then
-    error(result, 0)
-  end
-  return result
-end
-
--- A new buffer is named in the fields `_name` and `buffer` of its owner. Neither this nor deleting it needs memory.
+-- A new buffer is named in the fields `_name` and `buffer` of its owner, which says that there is one before there is:
+-- to delete buffer 0 does nothing.
 local function new_buffer(owner)
+  owner.buffer = 0
   owner.context.call.GenBuffers(1, owner._name)
   owner.buffer = owner._name[0]
 end
@@ -369,9 +359,13 @@ function GLRing:submit(i)
   local offset, t = (slot - 1) * self.slot_nbytes, self.ring.slots[slot]
   if self.route == "copied" then
     local call, before = self.context.call, integer(self.context, self.binding)
+    local nbytes, data = C.mf_tensor_nbytes(t._handle), t._dl.data
     call.BindBuffer(self.target, self.buffer)
-    call.BufferSubData(self.target, offset, C.mf_tensor_nbytes(t._handle), t._dl.data)
+    local ok, failure = pcall(call.BufferSubData, self.target, offset, nbytes, data)
     call.BindBuffer(self.target, before)
+    if not ok then
+      error(failure, 0)
+    end
   end
   return self.buffer, offset
 end

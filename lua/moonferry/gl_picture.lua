@@ -1,7 +1,8 @@
 -- Pictures of OpenGL's as tensors: up to textures, and back without a stall.
 --
--- Invariant: what is bound, and the pixel store, are as they were when a function returns. Must not know: how OpenGL's
--- functions were found, nor how a ring's slots lie in a buffer (gl.lua).
+-- Invariant: what is bound, and the pixel store, are as they were when a function returns or raises: between a change
+-- and the call of what needs it nothing takes memory. Must not know: how OpenGL's functions were found, nor how a
+-- ring's slots lie in a buffer (gl.lua).
 local ffi = require "ffi"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
@@ -31,7 +32,6 @@ local PACK = { target = 0x88EB, binding = 0x88ED, row_length = 0x0D02, alignment
   others = { 0x0D00, 0x0D01, 0x0D03, 0x0D04 } }
 
 local TEXTURE_2D, TEXTURE_BINDING_2D = 0x0DE1, 0x8069
-picture.PACK = PACK
 
 --- What a tensor's elements are to OpenGL: format, type, dtype, and channels: with 0 an element is a whole pixel.
 picture.formats = {
@@ -47,27 +47,58 @@ picture.formats = {
 }
 
 -- The pixel store for rows that begin every so many pixels, and back to what it was.
-function picture.with_store(self, store, row_length, fn)
-  local before, call = { integer(self, store.row_length), integer(self, store.alignment) }, self.call
-  local others = {}
-  for i, name in ipairs(store.others) do
-    others[i] = integer(self, name)
-    call.PixelStorei(name, 0)
+local function with_store(self, store, row_length, fn)
+  local set, others, before = self.call.PixelStorei, store.others, {}
+  local length, alignment = integer(self, store.row_length), integer(self, store.alignment)
+  for i = 1, #others do
+    before[i] = integer(self, others[i])
   end
-  call.PixelStorei(store.row_length, row_length)
-  call.PixelStorei(store.alignment, 1)
+  for i = 1, #others do
+    set(others[i], 0)
+  end
+  set(store.row_length, row_length)
+  set(store.alignment, 1)
   local ok, failure = pcall(fn)
-  call.PixelStorei(store.row_length, before[1])
-  call.PixelStorei(store.alignment, before[2])
-  for i, name in ipairs(store.others) do
-    call.PixelStorei(name, others[i])
+  set(store.row_length, length)
+  set(store.alignment, alignment)
+  for i = 1, #others do
+    set(others[i], before[i])
   end
   if not ok then
     error(failure, 0)
   end
 end
 
-local with_store = picture.with_store
+-- Calls fn with something bound, and binds what was bound before.
+local function with_bound(self, bind, target, binding, name, fn)
+  local before = integer(self, binding)
+  bind(target, name)
+  local ok, result = pcall(fn)
+  bind(target, before)
+  if not ok then
+    error(result, 0)
+  end
+  return result
+end
+
+--- Calls fn with a buffer bound, and binds what was bound before. Returns what fn returned.
+function picture.with_buffer(self, target, binding, buffer, fn)
+  return with_bound(self, self.call.BindBuffer, target, binding, buffer, fn)
+end
+
+local with_buffer = picture.with_buffer
+
+--- The same with a texture.
+function picture.with_texture(self, texture, fn)
+  return with_bound(self, self.call.BindTexture, TEXTURE_2D, TEXTURE_BINDING_2D, texture, fn)
+end
+
+--- Calls fn, which has OpenGL write pixels behind each other: to where it says itself, or into the buffer.
+function picture.packed(self, buffer, fn)
+  with_buffer(self, PACK.target, PACK.binding, buffer, function()
+    with_store(self, PACK, 0, fn)
+  end)
+end
 
 local function format_of(name, verb)
   local format = picture.formats[name]
@@ -116,17 +147,17 @@ function Context:upload(texture, t, format, x, y)
   local data = ffi.cast("const uint8_t *", t._dl.data)
   local size = tonumber(C.mf_dtype_bits(t._dl.dtype, 0)) / 8
   local rows = pitch >= width * unit and pitch % unit == 0 and height or 1
-  local before, unpack = integer(self, TEXTURE_BINDING_2D), integer(self, UNPACK.binding)
-  call.BindTexture(TEXTURE_2D, texture)
-  call.BindBuffer(UNPACK.target, 0)
-  with_store(self, UNPACK, rows > 1 and pitch / unit or 0, function()
+  local function send()
     for row = 0, height - 1, math.max(rows, 1) do
       call.TexSubImage2D(TEXTURE_2D, 0, x or 0, (y or 0) + row, width, rows, known[1], known[2],
         data + row * pitch * size)
     end
+  end
+  picture.with_texture(self, texture, function()
+    with_buffer(self, UNPACK.target, UNPACK.binding, 0, function()
+      with_store(self, UNPACK, rows > 1 and pitch / unit or 0, send)
+    end)
   end)
-  call.BindBuffer(UNPACK.target, unpack)
-  call.BindTexture(TEXTURE_2D, before)
   return true
 end
 
@@ -165,13 +196,11 @@ function Reader:read(x, y)
   if not t then
     return nil, i, code
   end
-  local before, mapped = integer(context, PACK.binding), r.route == "mapped"
+  local mapped = r.route == "mapped"
   local to = mapped and ffi.cast("void *", (i - 1) * r.slot_nbytes) or t._dl.data
-  context.call.BindBuffer(PACK.target, mapped and r.buffer or 0)
-  with_store(context, PACK, 0, function()
+  picture.packed(context, mapped and r.buffer or 0, function()
     context.call.ReadPixels(x or 0, y or 0, self.width, self.height, self.format[1], self.format[2], to)
   end)
-  context.call.BindBuffer(PACK.target, before)
   if self.came == i then
     self.came = false
   end

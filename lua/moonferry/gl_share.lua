@@ -115,16 +115,17 @@ local function call_with(out, in_use, fn)
 end
 
 -- What is needed to unmap the buffer is there before it is mapped: Lua may have no memory afterwards.
-local function mapped(self, number, like, fn)
+local function mapped(self, fn, number, like)
   local handle, out, in_use = self.handle[0], new_tensor(), self.context._int
   local err, unmapped = errors.place(), errors.place()
   local rc = C.mf_gl_buffer_map(handle, number, like, out, err)
-  if not errors.passed(rc, err) then
+  if rc ~= 0 then
     return errors.refused("map", rc, err)
   end
   local ok, result = pcall(call_with, out, in_use, fn)
   rc = unmap_buffer(handle, in_use, unmapped)
   self.in_use = in_use[0] ~= 0
+  errors.passed(0, err)
   if not errors.passed(rc, unmapped) then
     misuse("map: %s", errors.text(unmapped))
   elseif not ok then
@@ -135,18 +136,17 @@ end
 
 local function bytes_of(self, verb, t)
   local call = self.context.call
-  local before = picture.integer(self.context, COPY_READ)
   while call.GetError() ~= 0 do end
-  call.BindBuffer(COPY_READ, self.buffer)
-  call[verb](COPY_READ, 0, C.mf_tensor_nbytes(t._handle), t._dl.data)
-  call.BindBuffer(COPY_READ, before)
+  picture.with_buffer(self.context, COPY_READ, COPY_READ, self.buffer, function()
+    call[verb](COPY_READ, 0, C.mf_tensor_nbytes(t._handle), t._dl.data)
+  end)
   local failure = call.GetError()
   if failure ~= 0 then
     misuse("map: gl%s answered 0x%x for %d bytes", verb, failure, tonumber(C.mf_tensor_nbytes(t._handle)))
   end
 end
 
-local function copied(self, on, shape, name, fn)
+local function copied(self, fn, on, shape, name)
   local host = assert(create.zeros(shape, name))
   if self.use ~= "discard" then
     bytes_of(self, "GetBufferSubData", host) -- where that raises, Lua collects what is left
@@ -189,13 +189,12 @@ function Shared:map(on, shape, name, fn)
   local like, extents = create.describe(shape, name)
   local number = stream.number_of(on, self._dl[0], "map: stream", NO_WORDS)
   like[0].shape = extents
-  self._mapping = true
-  local ok, done, result, code = pcall(function()
-    if self.route == "mapped" then
-      return mapped(self, number, like, fn)
-    end
-    return copied(self, on, shape, name, fn)
-  end)
+  local by_route, a, b, c = mapped, number, like, nil
+  if self.route ~= "mapped" then
+    by_route, a, b, c = copied, on, shape, name
+  end
+  self._mapping = true -- from here to the call nothing takes memory
+  local ok, done, result, code = pcall(by_route, self, fn, a, b, c)
   self._mapping = false
   if not ok then
     error(done, 0)

@@ -14,7 +14,7 @@ local tensor = require "moonferry.tensor"
 local misuse = errors.misuse
 local Context = picture.Context
 
-local TEXTURE_2D, TEXTURE_BINDING_2D = 0x0DE1, 0x8069
+local TEXTURE_2D = 0x0DE1
 local WIDTH, HEIGHT, INTERNAL_FORMAT = 0x1000, 0x1001, 0x1003
 local NO_WORDS = {}
 local new_texture, new_integer = ffi.typeof "mf_gl_texture *[1]", ffi.typeof "int32_t[1]"
@@ -86,17 +86,6 @@ local function form(self, verb)
   return name, level(self, WIDTH), level(self, HEIGHT)
 end
 
-local function bound(self, fn)
-  local context = self.context
-  local before = picture.integer(context, TEXTURE_BINDING_2D)
-  context.call.BindTexture(TEXTURE_2D, self.texture)
-  local ok, failure = pcall(fn)
-  context.call.BindTexture(TEXTURE_2D, before)
-  if not ok then
-    error(failure, 0)
-  end
-end
-
 local function check_fit(verb, t, x, y, width, height)
   local dl = t._dl
   local inside = dl.ndim >= 2 and x >= 0 and y >= 0 and x + tonumber(dl.shape[1]) <= width
@@ -117,7 +106,7 @@ local function upload_by_host(self, t, x, y)
   if not host then
     return nil, message, code
   end
-  bound(self, function()
+  picture.with_texture(self.context, self.texture, function()
     local name, width, height = form(self, "upload")
     check_fit("upload", host, x, y, width, height)
     local view = with_channel(host)
@@ -132,18 +121,15 @@ end
 local function whole_image(self, name, width, height)
   local context, known = self.context, picture.formats[name]
   local host = assert(create.empty({ height, width, known[4] }, known[3]))
-  local before = picture.integer(context, picture.PACK.binding)
-  context.call.BindBuffer(picture.PACK.target, 0)
-  picture.with_store(context, picture.PACK, 0, function()
+  picture.packed(context, 0, function()
     context.call.GetTexImage(TEXTURE_2D, 0, known[1], known[2], host._dl.data)
   end)
-  context.call.BindBuffer(picture.PACK.target, before)
   return host
 end
 
 local function download_by_host(self, t, x, y)
   local host
-  bound(self, function()
+  picture.with_texture(self.context, self.texture, function()
     local name, width, height = form(self, "download")
     check_fit("download", t, x, y, width, height)
     host = whole_image(self, name, width, height)

@@ -1,9 +1,10 @@
 -- Places where C puts what it answers and what it makes for Lua, until Lua holds it with a finalizer of its own.
 --
--- Lua may have no memory for that, and an error of a debug hook may come between. Another call of the library can come
--- between any two instructions of one (a finalizer's wherever compiled code is left, a metamethod's, a hook's): it gets
--- a place of its own. Invariant: no two calls have the same place; what nobody takes from a place is given back with
--- the place, and a finalizer that had no memory is called again. Must not know: what is in a place.
+-- Lua may have no memory for that, not even for its own stack, and an error of a debug hook may come between. Another
+-- call of the library can come between any two instructions of one (a finalizer's wherever compiled code is left, a
+-- metamethod's, a hook's): it gets a place of its own. Invariant: no two calls have the same place; what nobody takes
+-- from a place is given back with the place, and a finalizer that had no memory is called again. Must not know: what is
+-- in a place.
 local ffi = require "ffi"
 
 local place = {}
@@ -28,6 +29,10 @@ function place.finalizer(give_back)
 end
 
 local function nothing() end
+
+--- Makes Lua's stack as large as a few calls from the caller's level want it, the last one of C: between taking a
+--- reference and putting it into its place Lua's stack must not grow, because there may be no memory for that.
+place.room = assert(loadstring("local " .. ("_, "):rep(119) .. "_", "=room"))
 
 --- Gives the object a finalizer that does nothing. It can get another one then without memory, so that whoever had to
 --- give back what it stands for can let go first: an error of a debug hook between the two loses it, and does not give
@@ -75,22 +80,34 @@ function place.of(type, give_back)
   end
 end
 
---- Handles of one type, which C puts into places: a function that gives a place, and one that takes the handle from
---- there into Lua, with its finalizer. Until the handle has that, the place gives it back. What C can return is asked
---- for in a place instead, because LuaJIT wants memory for a pointer that was returned when it is Lua's already.
+--- Handles of one type, which C puts into places: a function that gives a place, one that takes the handle from there
+--- into Lua, with its finalizer, and one that takes a reference of its own to what C holds. Until the handle has its
+--- finalizer, the place gives it back. What C can return is asked for in a place instead, because LuaJIT wants memory
+--- for a pointer that was returned when it is Lua's already.
 ---@param type string an array of one pointer
 ---@param give_back fun(handle: ffi.cdata*) of what nobody took from its place
 ---@param finalize fun(handle: ffi.cdata*)|ffi.cdata*
+---@param retain? ffi.cdata* a C function without a result
 ---@return fun(): ffi.cdata* take
 ---@return fun(at: ffi.cdata*): ffi.cdata* own
-function place.handles(type, give_back, finalize)
+---@return fun(handle: ffi.cdata*): ffi.cdata* keep
+function place.handles(type, give_back, finalize, retain)
   local take, leave = place.of(type, function(at)
     give_back(at[0])
   end)
-  return take, function(at)
+  local function own(at)
     local handle = place.prepare(at[0])
+    place.room()
     leave(at)
     return gc(handle, finalize)
+  end
+
+  return take, own, function(handle)
+    local at = take()
+    place.room()
+    retain(handle)
+    at[0] = handle
+    return own(at)
   end
 end
 

@@ -27,15 +27,14 @@ local ring = { Ring = Ring }
 local take_number, leave_number = places.of_answers "int32_t[2]"
 -- Without a result, for which LuaJIT would want memory when the reference has been taken.
 pcall(ffi.cdef, 'void mf_lua_ring_keep(mf_ring *r) __asm__("mf_ring_retain");')
-local keep = C.mf_lua_ring_keep
 
 local new_handles = ffi.typeof "mf_tensor *[?]"
 local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
 
 local release = C.mf_ring_release
-local take_place, handle_at = places.handles("mf_ring *[1]", release, places.finalizer(function(handle)
+local take_place, handle_at, handle_kept = places.handles("mf_ring *[1]", release, places.finalizer(function(handle)
   release(handle)
-end))
+end), C.mf_lua_ring_keep)
 
 function closed.__index(_, key)
   if key == "close" then
@@ -102,9 +101,9 @@ local function tensors_of(handle)
   return slots
 end
 
-local function adopt(at)
-  local slots = scope.outside(tensors_of, at[0])
-  local r = setmetatable({ _handle = handle_at(at), _slots = slots, _views = false, _list = false }, meta)
+local function adopt(handle)
+  local slots = scope.outside(tensors_of, handle)
+  local r = setmetatable({ _handle = handle, _slots = slots, _views = false, _list = false }, meta)
   if scope.active() then
     scope.register(r)
   end
@@ -120,7 +119,7 @@ local function create_of(tensors)
   if not errors.passed(rc, err) then
     return errors.refused("ring", rc, err)
   end
-  return adopt(at)
+  return adopt(handle_at(at))
 end
 
 --- A ring of tensors, each over a memory of its own.
@@ -181,10 +180,7 @@ function ring.from_handle(handle)
   if not ffi.istype("mf_ring *", handle) or handle == nil then
     misuse("ring_from_handle: expected an mf_ring *, got %s", show(handle))
   end
-  local at = take_place()
-  keep(handle)
-  at[0] = handle
-  return adopt(at)
+  return adopt(handle_kept(handle))
 end
 
 local function nanoseconds(seconds, what)

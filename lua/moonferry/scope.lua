@@ -103,7 +103,6 @@ function scope.outside(fn, ...)
   if not s then
     return fn(...)
   end
-  innermost[thread] = nil
   local function back(ok, ...)
     innermost[thread] = s
     if not ok then
@@ -111,6 +110,7 @@ function scope.outside(fn, ...)
     end
     return ...
   end
+  innermost[thread] = nil
   return back(pcall(fn, ...))
 end
 

@@ -42,7 +42,10 @@ local Fields = {}
 local DESCRIPTION_NBYTES = 256
 
 -- Where C puts a new tensor.
-local take_place, handle_at = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back)
+-- Without a result, for which LuaJIT would want memory when the reference has been taken.
+pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain");')
+local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back,
+  C.mf_lua_tensor_keep)
 
 local meta, closed = { moonferry_open = true }, {}
 
@@ -242,18 +245,11 @@ local function adopt_counted(handle)
   return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
 end
 
--- Without a result, for which LuaJIT would want memory when the reference has been taken.
-pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain");')
-local keep = C.mf_lua_tensor_keep
-
 --- Takes a reference of its own to a tensor that C holds, whose memory Lua has not counted yet.
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.keep(handle)
-  local at = take_place()
-  keep(handle)
-  at[0] = handle
-  return adopt_counted(handle_at(at))
+  return adopt_counted(handle_kept(handle))
 end
 
 --- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet; where Lua has no memory for

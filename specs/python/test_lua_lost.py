@@ -106,7 +106,12 @@ local function give_back()
   end
   return buffers
 end
-return make, give_back
+-- At another depth of calls Lua's stack grows in another place.
+local function at_depth(n)
+  if n == 0 then make() else at_depth(n - 1) end
+  return nil
+end
+return at_depth, give_back
 """
 
 
@@ -118,11 +123,11 @@ def opened(maker):
     return lua, make, give_back
 
 
-def within(lua, more, make):
+def within(lua, more, make, depth=0):
     """Whether there was memory enough to make it; there is none at all then."""
     lua.set_max_memory(lua.get_memory_used(total=True) + more, total=True)
     try:
-        make()
+        make(depth)
         return True
     except MemoryError:
         return False
@@ -136,11 +141,12 @@ def collect(lua):
         lua.gccollect()
 
 
+@pytest.mark.parametrize("depth", [0, 13, *one_in(20, range(1, 40))])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_limit_at_every_place_loses_nothing(name):
+def test_a_limit_at_every_place_loses_nothing(name, depth):
     lua, make, give_back = opened(MAKERS[name])
     before, more = mf.ledger(), 0
-    while not within(lua, more, make):
+    while not within(lua, more, make, depth):
         collect(lua)
         lua.set_max_memory(0)
         assert give_back() == 0, more
@@ -170,7 +176,7 @@ def test_a_state_that_closes_below_its_limit_loses_nothing(name):
 def test_the_first_finalizer_of_a_state_needs_no_memory():
     lua, make, _ = opened("for _ = 1, 9 do mf.zeros(3) end collectgarbage 'stop'")
     before = mf.ledger().tensors
-    make()
+    make(0)
     made = mf.ledger().tensors
     lua.set_max_memory(1, total=True)
     collect(lua)
@@ -192,7 +198,7 @@ struck = lua.eval('''function(make, at)
   end
   pcall(function()
     debug.sethook(hook, "", 1)
-    make()
+    make(0)
     debug.sethook()
   end)
   debug.sethook()

@@ -72,3 +72,30 @@ def read_texture(name, format, kind, nbytes):
 
 def delete_texture(name):
     _gl("glDeleteTextures", _i, _p)(1, ctypes.byref(_u(name)))
+
+
+# Each target that a buffer is bound to, with the name of its binding; and the pixel store.
+BINDINGS = {0x8892: 0x8894, 0x8F36: 0x8F36, 0x88EB: 0x88ED, 0x88EC: 0x88EF}
+STORE = [0x0CF0, 0x0CF1, 0x0CF2, 0x0CF3, 0x0CF4, 0x0CF5, 0x0D00, 0x0D01, 0x0D02, 0x0D03, 0x0D04, 0x0D05]
+TEXTURE_BINDING_2D = 0x8069
+
+
+def set_state(buffer=0, texture=0):
+    """Binds them wherever they can be bound, and gives the pixel store values that nobody else wants; without a buffer
+    those that OpenGL begins with."""
+    for target in BINDINGS:
+        _gl("glBindBuffer", _u, _u)(target, buffer)
+    for name in STORE:
+        first = 4 if name in (0x0CF5, 0x0D05) else 0
+        _gl("glPixelStorei", _u, _i)(name, 1 if buffer else first)
+    _gl("glBindTexture", _u, _u)(TEXTURE_2D, texture)
+
+
+def state():
+    """What is bound, and the pixel store."""
+    found = {}
+    for name in [*BINDINGS.values(), *STORE, TEXTURE_BINDING_2D]:
+        value = _i()
+        _gl("glGetIntegerv", _u, _p)(name, ctypes.byref(value))
+        found[name] = value.value
+    return found
