@@ -42,6 +42,16 @@ __attribute__((constructor(101))) static void mutant__begin(void) {
 CALLED_BY_THE_LOADER = re.compile(r"__attribute__\s*\(\((?:con|de)structor\)\)|\bMF__AT_END\b")
 
 
+def behind_macros(tokens, at):
+    """The token behind macros that make other functions, static ones or with attributes."""
+    start = at
+    while tokens[at][0] in ("static", "__attribute__"):
+        at = at + 1 if tokens[at][0] == "static" else find.matching(tokens, at + 1) + 1
+    if tokens[at][0].isupper() and tokens[at + 1][0] == "(":
+        return behind_macros(tokens, find.matching(tokens, at + 1) + 1)
+    return start
+
+
 class Function:
     """Where a function of the file begins, and its parameters' names."""
 
@@ -51,8 +61,7 @@ class Function:
         at = open_at - 1
         while at > 0 and tokens[at - 1][0] not in (";", "}"):
             at -= 1
-        while tokens[at][0].isupper() and tokens[at + 1][0] == "(":  # a macro that makes another function
-            at = find.matching(tokens, at + 1) + 1
+        at = behind_macros(tokens, at)
         self.name = name
         self.start, self.name_at = tokens[at][1], tokens[open_at - 1][1]
         self.brace, self.end = tokens[first][1], tokens[last][2]

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import moonferry as mf
+from growth_objects import Manager, Odd, Sizeless, Taker, Unprintable, fresh, raising, refused
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import allocated  # noqa: E402
@@ -36,21 +37,9 @@ def began(step="coroutine.yield(1)"):
     return coroutine
 
 
-def refused(function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except Exception:
-        return
-    raise AssertionError("it was not refused")
-
-
 def library(name):
     """Imported when it is first asked for, so that what is not measured is not loaded."""
     return importlib.import_module(name)
-
-
-class Taker:
-    """Not a taker at all."""
 
 
 class Old:
@@ -66,50 +55,6 @@ class Old:
 
     def __dlpack_device__(self):
         return (1, 0)
-
-
-class Odd:
-    """An object of every kind of trouble: its fields, items and numbers are made anew, or fail."""
-
-    def __getattr__(self, name):
-        if name == "fresh":
-            return object()
-        raise AttributeError(name)
-
-    def __getitem__(self, key):
-        return [key]
-
-    def __len__(self):
-        return 3
-
-    def __int__(self):
-        return 5
-
-    def __index__(self):
-        return 2**70
-
-    def __add__(self, other):
-        return [other]
-
-    def __str__(self):
-        return "odd"
-
-
-class Unprintable(Exception):
-    def __str__(self):
-        raise ValueError("never")
-
-
-def fresh(base=ValueError):
-    """A class that nothing else knows: a reference to it that stays is seen."""
-    return type("Fresh", (base,), {})
-
-
-def raising(error):
-    def fails(*_):
-        raise error
-
-    return fails
 
 
 def called(function, arguments):
@@ -129,6 +74,12 @@ hosting.execute('mf = require "moonferry" py = require "moonferry.python"')
 def in_hosting(code, *arguments):
     """Code of moonferry.python's, which is there too where Python hosts Lua."""
     return called(hosting.eval(f"function(...) {code} end"), arguments)
+
+
+def cycle(make):
+    """What is in what it was made of goes by Python's collector alone."""
+    items = []
+    items.append(make(items))
 
 
 def other_state(code="return 1", *arguments, **options):
@@ -208,7 +159,7 @@ CALLS = {
         str(table),
         bool(table),
     ),
-    "fields of new names": lambda: (setattr(hashed, "a", object()), getattr(hashed, f"n{id(object())}")),
+    "fields of new names": lambda: (setattr(hashed, "a", object()), getattr(hashed, f"n{id(object()) % 7}")),
     "refused fields": lambda: (
         refused(len, fails),
         refused(fails.__getattr__, "x"),
@@ -226,7 +177,7 @@ CALLS = {
     "tables": lambda: (lua.table_from({"a": [1], 2: object()}), lua.table(object(), x=object())),
     "a coroutine that is thrown a class": lambda: refused(began().throw, fresh()),
     "a coroutine that is thrown what makes none": lambda: refused(
-        began().throw, type("E", (Exception,), {"__new__": lambda cls: 5})
+        began().throw, type("E", (Exception,), {"__new__": lambda cls: [5]})
     ),
     "a coroutine that goes on": lambda: refused(began("pcall(function() coroutine.yield({}) end)").close),
     "a coroutine that is made in Lua": lambda: list(lua.eval("coroutine.create(function() coroutine.yield({}) end)")()),
@@ -396,10 +347,36 @@ CALLS = {
         refused(t.as_readonly().__dlpack__),
         t.as_readonly().__dlpack__(max_version=(1, 3)),
     ),
+    "a table that can be called": lambda: lua.eval("setmetatable({}, { __call = function(_, x) return x end })")([1]),
+    "an error of Lua's back in Lua": in_lua("return pcall(...)", lambda: lambda: fails()),
+    "an error of Lua's back in Lua, nil": in_lua("return pcall(...)", lambda: lambda: lua.eval("error")(None)),
+    "an error of Lua's back in Lua, a table": in_lua(
+        "return pcall(...)", lambda: lambda: lua.eval("error")(lua.table())
+    ),
+    "a function in a class": lambda: [type("C", (), {"f": fails}).f for _ in range(5)],
+    "a length above what is cached": lambda: len(long_table),
+    "a coroutine that begins with something": lambda: next(lua.eval("coroutine.yield").coroutine([1], object())),
+    "a coroutine that is thrown something at first": lambda: refused(
+        lua.eval("function() end").coroutine([1], object()).throw, ValueError
+    ),
+    "a coroutine that is its own argument": lambda: cycle(lua.eval("function() end").coroutine),
+    "arguments that are in themselves": lambda: cycle(lua.eval("function(x) return python.args { x, name = x } end")),
+    "a view that is in itself": lambda: (cycle(mf.luajit.as_attrgetter), mf.luajit.as_itemgetter(object())),
+    "names that nobody used before": in_lua(
+        "for i = 1, 9 do pcall(function(o) return o['n' .. math.random(1e9)] end, python.as_attrgetter(...)) end", Odd
+    ),
+    "a state that knows names": lambda: [lua_state.globals()[name] for lua_state in [mf.Lua()] for name in ["xyz"] * 5],
+    "a field that is a float": in_lua("local o = python.as_attrgetter(...) for _ = 1, 3 do local _ = o.ratio end", Odd),
+    "an array as an object": lambda: call_back(lambda x: x, np.zeros(100)),
+    "an object that has no size": lambda: call_back(lambda x: x, Sizeless()),
+    "hosted: a manager and an exception": in_hosting(
+        "return pcall(py.with, ...)", lambda: Manager(), lambda: raising(fresh())
+    ),
     "torch through the table": lambda: mf.into(library("torch").Tensor, mf.from_dlpack(library("torch").zeros(4))),
     "torch through the method": lambda: library("torch").from_dlpack(t),
     "tvm through the table": lambda: library("tvm_ffi").get_global_func("testing.echo")(t),
 }
+long_table = lua.table_from(list(range(300)))
 flat, truth, one = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1))
 whole = mf.tensor(3, "int8")
 odd_strides = np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"]
@@ -412,14 +389,6 @@ def closed_tensor():
 
 class Interface:
     __array_interface__ = property(lambda self: a.__array_interface__)
-
-
-class Manager:
-    def __enter__(self):
-        return [self]
-
-    def __exit__(self, *error):
-        return [] if error[0] is None else [1]
 
 
 NEEDS = {"torch through the table": "torch", "torch through the method": "torch", "tvm through the table": "tvm"}
@@ -449,7 +418,8 @@ COUNT = """function()
 end"""
 in_registry = lua.eval(COUNT), hosting.eval(COUNT)
 VALUES = [lua, table, hashed, fails, began(), iter(table), lua.eval("coroutine.create(function() end)"), t, t.dtype]
-SHARED = [None, NotImplemented, type, TypeError, mf.Ring, *map(type, VALUES)]
+KINDS = [inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, mf.LuaError, mf.LuaSyntaxError, mf.Ring]
+SHARED = [lua, hosting, fails, None, NotImplemented, type, TypeError, "a", "fresh", inspect, *KINDS, *map(type, VALUES)]
 
 
 def references():
@@ -463,7 +433,7 @@ def left_by(once):
     settle()
     before = references()
     nbytes = allocated.left_by(once, settle)
-    return nbytes + max(0, references() - before)
+    return nbytes + abs(references() - before)
 
 
 def main(names):

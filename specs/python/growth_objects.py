@@ -1,0 +1,71 @@
+"""Objects that the calls of growth.py meet. Must not know: moonferry."""
+
+
+def refused(function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except Exception:
+        return
+    raise AssertionError("it was not refused")
+
+
+class Taker:
+    """Not a taker at all."""
+
+
+class Odd:
+    """An object of every kind of trouble: its fields, items and numbers are made anew, or fail."""
+
+    def __getattr__(self, name):
+        if name in ("fresh", "ratio"):
+            return object() if name == "fresh" else id(self) / 3
+        raise AttributeError(name)
+
+    def __getitem__(self, key):
+        return [key]
+
+    def __len__(self):
+        return 3
+
+    def __int__(self):
+        return 5
+
+    def __index__(self):
+        return 2**70
+
+    def __add__(self, other):
+        return [other]
+
+    def __str__(self):
+        return "odd"
+
+
+class Sizeless:
+    @property
+    def nbytes(self):
+        raise ValueError("unknown")
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError("never")
+
+
+def fresh(base=ValueError):
+    """A class that nothing else knows: a reference to it that stays is seen."""
+    return type("Fresh", (base,), {})
+
+
+def raising(error):
+    def fails(*_):
+        raise error
+
+    return fails
+
+
+class Manager:
+    def __enter__(self):
+        return [self]
+
+    def __exit__(self, *error):
+        return [] if error[0] is None else [1]
