@@ -122,7 +122,6 @@ static void finish(struct iterator *iterator) {
   iterator->table = NULL;
   if (table == NULL) return;
   if (iterator->ref != LUA_NOREF) mf__state_unref(table->state, iterator->ref);
-  iterator->ref = LUA_NOREF;
   Py_DecRef((PyObject *)table);
 }
 

@@ -1,6 +1,7 @@
 /* copy.c: Tensor.copy: a clone, or another's elements, at once or in parts whose progress is told.
  *
- * Invariant: what progress runs may raise, and may do anything to either tensor. Must not know how elements are moved.
+ * Invariant: what progress runs may raise, and may do anything to either tensor: the copy is inside of both. Must not
+ * know how elements are moved.
  */
 #include "core.h"
 
@@ -26,15 +27,12 @@ static PyObject *clone_watched(PyObject *self, PyObject *progress) {
   const DLTensor *view = core_view(self);
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = view->dtype, .shape = view->shape};
   mf_error err;
-  mf_tensor *out, *same;
+  mf_tensor *out;
   if (core_create(&like, 0, &out, &err) != MF_OK) {
     core_raise(state, &err);
     return NULL;
   }
-  same = mf_tensor_retain(core_handle(self)); /* progress may run whatever closes this tensor */
-  const int rc = core_copy_watched(state, out, same, progress);
-  mf_tensor_release(same);
-  if (rc == 0) return core_tensor_new(state, out);
+  if (core_copy_watched(state, out, core_handle(self), progress) == 0) return core_tensor_new(state, out);
   mf_tensor_release(out);
   return NULL;
 }
@@ -44,10 +42,7 @@ static PyObject *copy_from(PyObject *self, PyObject *src, PyObject *progress) {
     PyErr_SetString(PyExc_TypeError, "copy() with progress takes an array, not a number");
     return NULL;
   }
-  mf_tensor *same = mf_tensor_retain(core_handle(self)); /* as above */
-  const int rc = core_assign(self, same, src, progress);
-  mf_tensor_release(same);
-  if (rc < 0) return NULL;
+  if (core_assign(self, core_handle(self), src, progress) < 0) return NULL;
   Py_INCREF(self);
   return self;
 }

@@ -132,6 +132,19 @@ describe("a scope", function()
     py.close(err)
   end)
 
+  it("has closed what a function then gives Python, or raises there", function()
+    local lost, err
+    py.scope(function()
+      lost = py.list {}
+      err = select(2, pcall(fails, mf.zeros({ 2 }, "float32")))
+    end)
+    py.exec "def call(f):\n    return f()"
+    local call = py.main.call
+    assert.matches(CLOSED, tostring(select(2, pcall(call, function() return lost end))))
+    assert.is_false((pcall(call, function() error(err) end)))
+    assert.are.equal(3, call(function() return 3 end))
+  end)
+
   it("is its coroutine's own", function()
     local other
     local thread = coroutine.create(function()

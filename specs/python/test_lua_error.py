@@ -1,5 +1,6 @@
 """Errors that cross between Python and Lua."""
 
+import sys
 import traceback
 
 import pytest
@@ -287,3 +288,28 @@ def test_a_memory_error_that_is_thrown_on_stays_one(code):
 def test_classes():
     assert issubclass(mf.LuaSyntaxError, mf.LuaError) and issubclass(mf.LuaMemoryError, (mf.LuaError, MemoryError))
     assert issubclass(mf.LuaMemoryError, MemoryError) and issubclass(mf.LuaInterrupt, mf.LuaError)
+
+
+def test_an_error_without_a_stack_of_its_own_has_no_other_one(lua):
+    with pytest.raises(mf.LuaError, match="stack traceback"):
+        lua.execute("local function f() error 'with a stack' end f()")
+    with pytest.raises(TypeError, match="no length") as raised:
+        len(lua.eval("function() end"))
+    assert not getattr(raised.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("length, error", [("'x'", TypeError), ("1.5", TypeError), ("-1", ValueError)])
+def test_a_length_that_is_none_is_an_error_of_its_own(lua, length, error):
+    value = lua.eval(
+        f"(function() local u = newproxy(true) getmetatable(u).__len = function() return {length} end return u end)()"
+    )
+    with pytest.raises(error):
+        len(value)
+
+
+def test_a_function_in_a_class_stays(lua):
+    """It is read there as it is, and one that was made alone is not given back by that."""
+    kind = type("Kind", (), {"f": lua.eval("function(x) return x end")})
+    for _ in range(20):
+        assert kind.f(3) == 3 and kind().f(4) == 4
+    assert sys.getrefcount(vars(kind)["f"]) >= 2

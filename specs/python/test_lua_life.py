@@ -22,6 +22,39 @@ def test_lua_values_keep_their_state():
     assert table[1] == 1 and list(table.values()) == [1, 2, 3]
 
 
+DYING = {
+    "a table": lambda: mf.Lua().eval("{}"),
+    "a function": lambda: mf.Lua().eval("print"),
+    "a coroutine": lambda: mf.Lua().eval("coroutine.yield").coroutine(1),
+    "another value": lambda: mf.Lua().eval("newproxy()"),
+    "a state": mf.Lua,
+    "a ring": lambda: mf.Ring(3),
+    "a tensor": lambda: mf.zeros(3),
+}
+
+
+@pytest.mark.parametrize("name", DYING)
+def test_a_collection_while_it_dies_leaves_it_alone(name):
+    """A weak reference's callback runs where the object is half gone."""
+    told = []
+    dying = DYING[name]()
+    kept = weakref.ref(dying, lambda _: told.append(gc.collect()))
+    del dying
+    gc.collect()
+    assert len(told) == 1 and kept() is None
+
+
+def test_a_collection_while_an_iterator_dies_leaves_it_alone():
+    table = mf.Lua().eval("{ 1, 2 }")
+    gone = weakref.ref(table, lambda _: gc.collect())
+    iterator = iter(table)
+    next(iterator)
+    del table
+    del iterator
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_state_goes_with_its_last_value():
     lua = mf.Lua()
     gone = weakref.ref(lua)
