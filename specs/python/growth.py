@@ -16,7 +16,21 @@ from pathlib import Path
 import numpy as np
 
 import moonferry as mf
-from growth_objects import Manager, Odd, Sizeless, Taker, Unprintable, fresh, raising, refused
+from growth_objects import (
+    Always,
+    Half,
+    Manager,
+    Named,
+    Odd,
+    Sizeless,
+    Taker,
+    Unprintable,
+    Whole,
+    cycle,
+    fresh,
+    raising,
+    refused,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import allocated  # noqa: E402
@@ -54,7 +68,7 @@ class Old:
         return t.__dlpack__()
 
     def __dlpack_device__(self):
-        return (1, 0)
+        return tuple(map(int, "10"))
 
 
 def called(function, arguments):
@@ -74,12 +88,6 @@ hosting.execute('mf = require "moonferry" py = require "moonferry.python"')
 def in_hosting(code, *arguments):
     """Code of moonferry.python's, which is there too where Python hosts Lua."""
     return called(hosting.eval(f"function(...) {code} end"), arguments)
-
-
-def cycle(make):
-    """What is in what it was made of goes by Python's collector alone."""
-    items = []
-    items.append(make(items))
 
 
 def other_state(code="return 1", *arguments, **options):
@@ -326,7 +334,7 @@ CALLS = {
     )(mf.Ring((4,))),
     "a ring of tensors": lambda: mf.Ring([mf.zeros(2), mf.zeros(2)]),
     "a ring that is refused": lambda: (
-        refused(mf.Ring, [t, 1]),
+        refused(mf.Ring, [mf.zeros(2), 1]),
         refused(mf.Ring, (4,), slots=0),
         refused(mf.Ring, [t, t]),
         refused(mf.Ring((1,)).into, raising(fresh())),
@@ -372,10 +380,33 @@ CALLS = {
     "hosted: a manager and an exception": in_hosting(
         "return pcall(py.with, ...)", lambda: Manager(), lambda: raising(fresh())
     ),
+    "too many arguments": lambda: refused(mf.zeros, 1, 2, 3, 4, 5),
+    "a producer that always fails": lambda: (refused(mf.from_dlpack, Always()), refused(mf.asarray, Always())),
+    "what is asked for without a copy": lambda: refused(mf.from_dlpack, Old(), copy=False),
+    "keywords of an export": lambda: (t.__dlpack__(copy=True), t.__dlpack_device__(), t.__dlpack__(dl_device=(1, 0))),
+    "numbers of odd objects": lambda: (one.fill(Half()), mf.ones(1).fill(Whole()), refused(whole.fill, Whole())),
+    "tensors of their own": lambda: (mf.zeros(5).tolist(), mf.zeros(3).to("cpu"), float(mf.ones(1)), mf.equal(a, t)),
+    "a device by another's name": lambda: mf.zeros(1, device=Named()),
+    "memory that is refused": lambda: (
+        refused(mf.wrap, t.data_ptr, (-1,), "int8", owner=object()),
+        refused(mf.frombuffer, 5),
+        refused(mf.tensor, [300], "int8"),
+    ),
+    "a list that Lua takes for an array": in_lua("return python.tensor(...)", lambda: [1.5, 2.5]),
+    "a ring without a free slot": lambda: [
+        (r.begin(), r.publish(), r.latest(), refused(r.begin, 0.001)) for r in ring()
+    ],
     "torch through the table": lambda: mf.into(library("torch").Tensor, mf.from_dlpack(library("torch").zeros(4))),
     "torch through the method": lambda: library("torch").from_dlpack(t),
     "tvm through the table": lambda: library("tvm_ffi").get_global_func("testing.echo")(t),
 }
+
+
+def ring():
+    with mf.Ring(2, "float32", 1) as made:
+        yield made
+
+
 long_table = lua.table_from(list(range(300)))
 flat, truth, one = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1))
 whole = mf.tensor(3, "int8")
@@ -419,7 +450,25 @@ end"""
 in_registry = lua.eval(COUNT), hosting.eval(COUNT)
 VALUES = [lua, table, hashed, fails, began(), iter(table), lua.eval("coroutine.create(function() end)"), t, t.dtype]
 KINDS = [inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL, mf.LuaError, mf.LuaSyntaxError, mf.Ring]
-SHARED = [lua, hosting, fails, None, NotImplemented, type, TypeError, "a", "fresh", inspect, *KINDS, *map(type, VALUES)]
+MODULES = [library(f"moonferry.{name}") for name in ("_convert", "_flags", "_format", "_dtype")]
+SHARED = [
+    *MODULES,
+    t.dtype,
+    t.__dlpack_device__(),
+    np.dtype("float32"),
+    lua,
+    hosting,
+    fails,
+    None,
+    NotImplemented,
+    type,
+    TypeError,
+    "a",
+    "fresh",
+    inspect,
+    *KINDS,
+    *map(type, VALUES),
+]
 
 
 def references():

@@ -69,3 +69,31 @@ class Manager:
 
     def __exit__(self, *error):
         return [] if error[0] is None else [1]
+
+
+class Always:
+    """A producer that fails in words of its own, whatever it is asked with."""
+
+    def __dlpack__(self, **keywords):
+        raise TypeError(keywords)
+
+
+class Named:
+    def __str__(self):
+        return "".join(["c", "pu"])
+
+
+class Half:
+    def __float__(self):
+        return id(self) / 2
+
+
+class Whole:
+    def __index__(self):
+        return 2**40 + id(self) % 7
+
+
+def cycle(make):
+    """What is in what it was made of goes by Python's collector alone."""
+    items = []
+    items.append(make(items))
