@@ -34,6 +34,10 @@ class Probe:
 
     def __iter__(self):
         visit()
+        return self.steps()
+
+    def steps(self):
+        visit()
         yield 1
         yield 2
 

@@ -84,6 +84,12 @@ CTRL_C = {
         "print(lua().execute('local r, seen = ... r() while not seen() do end return 8', ready, lambda: bool(seen)))",
         "8\n",
     ),
+    "with a handler that Python sets inside of a script": (
+        "def other(n, f):\n    raise KeyError\n"
+        "def inner():\n    signal.signal(signal.SIGINT, other)\n    lua().execute(LOOP, ready)\n"
+        "stopped(lambda: lua().execute('(...)()', inner))\nsignal.signal(signal.SIGINT, before[0])",
+        "KeyError\n",
+    ),
     "with a handler that uses the state in another thread": (
         "l = lua()\n"
         "def handler(n, f):\n"

@@ -71,6 +71,10 @@ class Probe(metaclass=Meta):
 
     def __iter__(self):
         visit_now()
+        return self.steps()
+
+    def steps(self):
+        visit_now()
         yield 1
         visit_now()
         yield (2, 3)

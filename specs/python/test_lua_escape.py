@@ -378,6 +378,7 @@ def test_each_half_is_somebodys(name):
     else:
         write(account)
         assert vars(account) == ({"limit": 9} if writes == "set" else {"found": writes})
+    assert box.eval("io == nil and os == nil and ffi == nil and python == nil")
 
 
 # Bytes without an underscore, which is there once they are decoded; the filter and the look-up must read the same.

@@ -306,6 +306,14 @@ count = mf.Lua().eval("function() for i = 1, 3 do coroutine.yield(i) end end").c
 assert list(count) == [1, 2, 3]
 del count
 assert list(mf.Lua().eval("function() coroutine.yield(1) end").coroutine()) == [1]""",
+    "an iterator that what Lua has dropped ends before its step": """
+items = [iter(mf.Lua().table(a=1, b=2).items())]
+class Ends:
+    def __del__(self): ended.extend(items.pop())
+ended, other = [], mf.Lua()
+other.globals().held = Ends()
+other.execute("held = nil collectgarbage() collectgarbage()")
+assert ended == [] and next(items[0], None) is None and len(ended) == 2""",
     "a coroutine that fails": """
 try:
     list(mf.Lua().eval("function() coroutine.yield(1) error 'x' end").coroutine())

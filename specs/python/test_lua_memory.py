@@ -229,6 +229,40 @@ def test_a_limit_at_every_place(name):
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
+# Lua's memory ends in the script, behind all that it makes itself. How many results fill its stack is not known.
+RESULTS = """
+import moonferry as mf
+
+lua, ends = mf.Lua(max_memory=0), set()
+script = "function(end_memory, n) local t = {{}} for i = 1, 150 do t[i] = i end end_memory() return unpack(t, 1, n) end"
+f, call = lua.eval(script), lua.eval("function(f, ...) return f(...) end")
+
+def end_memory():
+    lua.set_max_memory(1, total=True)
+
+for n in range(2, 150):
+    try:
+        got = {call}
+        ends.add("given")
+        assert got == tuple(range(1, n + 1)), got
+    except mf.LuaMemoryError:
+        ends.add("failed")
+    lua.set_max_memory(0)
+    for _ in range(3):  # which lets the stack shrink
+        lua.gccollect()
+print(sorted(ends))
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["f(end_memory, n)", "call(f, end_memory, n)", "f.coroutine(end_memory, n).send(None)"]
+)
+def test_any_number_of_results_without_memory(call):
+    command = [sys.executable, "-X", "faulthandler", "-c", RESULTS.format(call=call)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['failed', 'given']\n", "")
+
+
 # The frame of the last C function, where compiled code allocates, is overwritten by numbers.
 HOT = """
 import moonferry as mf
