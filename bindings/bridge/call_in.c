@@ -5,6 +5,7 @@
  * pending. */
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
+  lua_settop(frame->L, frame->top);
   mf__call_in_collect(frame);
   aside_end(exception);
 }
@@ -15,8 +16,16 @@ static int is_for_want_of_memory(const mf__frame *frame, int status) {
   return status == LUA_ERRMEM || (status == LUA_ERRERR && memory != NULL && memory->refused != frame->refused);
 }
 
+/* Leaves nothing but the error at the top of what the call has on the stack. Results may fill that to its end, and no
+ * push may make it grow here. */
+static void keep_error(const mf__frame *frame) {
+  if (lua_gettop(frame->L) > frame->top + 1) lua_replace(frame->L, frame->top + 1);
+  lua_settop(frame->L, frame->top + 1);
+}
+
 void mf__call_in_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
+  keep_error(frame);
   if (is_for_want_of_memory(frame, status)) status = LUA_ERRMEM;
   frame->nesting = 0; /* the error's value may be a table */
   mf__let_all_go(frame);
