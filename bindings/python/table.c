@@ -101,11 +101,8 @@ static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_tensor *t = core_handle(obj);
   core_lend(obj); /* from now on the handle stays */
   core_look_end(obj);
-  int status = mf_tensor_borrow(t, out, &err);
-  if (mf_tensor_dltensor(t)->device.device_type != kDLCPU) {
-    if (status == MF_OK) status = wait_if_pinned(t, &err);
-    if (status == MF_OK) status = mf_tensor_acquire(t, MF_STREAM_CURRENT, MF_WRITE, &err);
-  }
+  int status = mf_tensor_borrow(t, out, &err); /* which orders the use of it on the current stream */
+  if (status == MF_OK) status = wait_if_pinned(t, &err);
   return status == MF_OK ? 0 : refuse(obj, &err);
 }
 

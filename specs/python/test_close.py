@@ -346,3 +346,33 @@ def test_what_was_promised_as_long_as_the_object_lives_stays(name):
         t.shape  # noqa: B018
     del t
     assert mf.ledger() == before
+
+
+# What each call has used is free when the tensor is closed after it, though the object lives.
+USED = {
+    "an attribute": lambda t: (t.shape, t.flags, t.T, t.__arrow_c_array__()),
+    "an export": lambda t: (t.__dlpack__(), t.__dlpack__(copy=True), np.from_dlpack(t), mf.into(mf.Tensor, t)),
+    "into by a protocol": lambda t: mf.into(np.ndarray, t),
+    "the table": lambda t: capi().retain and mf.from_dlpack(t),
+    "a comparison": lambda t: (mf.equal(t, t), mf.equal(t, mf.zeros(3)), mf.equal(mf.zeros(3), t)),
+    "a number": lambda t: (float(t[:1]), t[0], t[-1], t.tolist(), list(t), len(t)),
+    "an assignment": lambda t: (
+        t.__setitem__(0, 1),
+        t.__setitem__(slice(2), [1, 2]),
+        mf.zeros(3).copy(t),
+        t.copy(t.copy()),
+    ),
+    "a buffer": lambda t: (memoryview(t).release(), bytes(t), pickle.dumps(t)),
+    "views": lambda t: (t.reshape(1, 3), t.to("cpu"), t.astype("int8"), t.reinterpret("uint8"), t.as_readonly()),
+    "a ring": lambda t: mf.Ring([t]).close(),
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_no_call_stays_inside(name):
+    before = mf.ledger()
+    t = mf.tensor([1, 2, 3])
+    USED[name](t)
+    gc.collect()
+    t.close()
+    assert mf.ledger() == before

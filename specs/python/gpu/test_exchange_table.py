@@ -98,6 +98,15 @@ def test_pinned_memory_is_ready_for_the_host(gpu, table, seed):
     abi.call_deleter(struct)
 
 
+def test_pinned_memory_that_is_borrowed_is_ready_for_the_host(gpu, table, seed):
+    t, s = mf.zeros((64,), "uint8", device=f"{gpu.kind}_host"), mf.Stream(gpu.kind)
+    t.acquire(s, write=True)
+    gpu.memset(t.data_ptr, 5, 64, s.handle)
+    view = abi.DLTensor()
+    assert abi.FromPyObject(table.dltensor_from_py_object_no_sync)(t, c.byref(view)) == 0
+    assert c.string_at(view.data, 64) == b"\5" * 64
+
+
 def test_the_allocator_gives_memory_of_a_device(gpu, device, table, seed):
     prototype = abi.Producer((64,), None, (1, 8, 1))
     prototype.dl.data, prototype.dl.device = None, abi.DLDevice(*numbers(gpu))

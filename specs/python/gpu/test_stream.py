@@ -227,6 +227,23 @@ def test_wrap_takes_our_own_streams_and_the_null_handle(gpu, device):
     assert mf.Stream.wrap(Foreign(2), device) == mf.Stream.per_thread(device)
 
 
+def test_another_object_for_a_stream_of_ours_does_not_give_it_back(gpu, device):
+    s = mf.Stream(device)
+    for other in (lambda: mf.Stream.wrap(s.handle, device), lambda: mf.Stream.wrap(s, device)):
+        assert other() == s
+        with s:
+            assert mf.full((4,), 7, "uint8", device=device).tolist() == [7] * 4
+    gc.collect()
+    assert mf.Stream(device) != s
+
+
+def test_a_collection_while_it_dies_leaves_it_alone(gpu, device):
+    told, s = [], mf.Stream(device)
+    gone = weakref.ref(s, lambda _: told.append(gc.collect()))
+    del s
+    assert len(told) == 1 and gone() is None
+
+
 def test_wrap_takes_the_attribute_too(gpu, device):
     s = mf.Stream(device)
     holder = type("Holder", (), {"__cuda_stream__": (0, s.handle)})()
