@@ -53,6 +53,13 @@ def test_every_use_of_a_closed_tensor_says_that_it_is_closed(name):
         value(*arguments)
 
 
+def from_table(t, slot):
+    table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
+    place = abi.DLTensor()  # as large as a pointer, too
+    assert abi.FromPyObject(getattr(table, slot))(t, ctypes.addressof(place)) == 0
+    return place
+
+
 FUNCTIONS = {
     "from_dlpack": lambda t: mf.from_dlpack(t),
     "from_dlpack, a copy": lambda t: mf.from_dlpack(t, copy=True),
@@ -91,6 +98,8 @@ FUNCTIONS = {
     "with": lambda t: t.__enter__(),
     "capi": lambda t: capi().unwrap(t),
     "capi, retained": lambda t: capi().retain(t),
+    "the table's export": lambda t: from_table(t, "managed_tensor_from_py_object_no_sync"),
+    "the table's borrow": lambda t: from_table(t, "dltensor_from_py_object_no_sync"),
 }
 
 
@@ -318,10 +327,7 @@ def test_one_thread_may_close_what_others_work_with(name):
 
 
 def borrow(t):
-    table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
-    view = abi.DLTensor()
-    assert abi.FromPyObject(table.dltensor_from_py_object_no_sync)(t, ctypes.addressof(view)) == 0
-    return view.data
+    return from_table(t, "dltensor_from_py_object_no_sync").data
 
 
 LENT = {
@@ -348,6 +354,20 @@ def test_what_was_promised_as_long_as_the_object_lives_stays(name):
     assert mf.ledger() == before
 
 
+def test_what_close_lets_go_finds_the_tensor_closed():
+    """Its owner's finalizer runs inside of close."""
+
+    class Owner:
+        pass
+
+    owner, memory, said = Owner(), mf.zeros(3), []
+    t = mf.wrap(memory.data_ptr, 3, "float32", owner=owner)
+    weakref.finalize(owner, lambda: said.append((t.closed, pytest.raises(ValueError, getattr, t, "shape"))))
+    del owner
+    t.close()
+    assert said and said[0][0]
+
+
 # What each call has used is free when the tensor is closed after it, though the object lives.
 USED = {
     "an attribute": lambda t: (t.shape, t.flags, t.T, t.__arrow_c_array__()),
@@ -355,7 +375,16 @@ USED = {
     "into by a protocol": lambda t: mf.into(np.ndarray, t),
     "the table": lambda t: capi().retain and mf.from_dlpack(t),
     "a comparison": lambda t: (mf.equal(t, t), mf.equal(t, mf.zeros(3)), mf.equal(mf.zeros(3), t)),
-    "a number": lambda t: (float(t[:1]), t[0], t[-1], t.tolist(), list(t), len(t)),
+    "a number": lambda t: (
+        float(t[:1]),
+        pytest.raises(TypeError, float, t),
+        pytest.raises(ValueError, t.item),
+        t[0],
+        t[-1],
+        t.tolist(),
+        list(t),
+        len(t),
+    ),
     "an assignment": lambda t: (
         t.__setitem__(0, 1),
         t.__setitem__(slice(2), [1, 2]),

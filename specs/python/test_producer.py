@@ -296,3 +296,20 @@ def test_a_producer_that_deletes_itself_while_it_is_asked():
     t = mf.from_dlpack(holder[0])
     assert t.shape == (2, 3)
     del t
+
+
+def test_an_error_of_the_second_question_is_no_reason_for_a_third():
+    """The keywords are not known; without them it fails for another reason."""
+    asked = []
+
+    class Fails:
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, *, max_version=None, **keywords):
+            asked.append(sorted(keywords))
+            raise TypeError("keywords") if keywords else ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        mf.from_dlpack(Fails(), copy=True)
+    assert asked == [["copy"], []]

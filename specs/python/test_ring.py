@@ -153,6 +153,25 @@ def test_closing_while_another_thread_waits():
     assert got[0][0].tolist() == [0.0, 0.0]
 
 
+def test_a_ring_of_no_axes_is_one_of_numbers():
+    ring = mf.Ring(())
+    assert [slot.shape for slot in ring.slots] == [()] * 3
+
+
+def test_whoever_asks_for_the_slots_has_them_too():
+    ring = mf.Ring(2)
+    slots = ring.slots
+    before = sys.getrefcount(slots)
+    for _ in range(5):
+        assert ring.slots is slots
+    assert sys.getrefcount(slots) == before
+    with ring as entered:
+        assert entered is ring
+        held = sys.getrefcount(ring)
+        ring.__enter__()
+        assert sys.getrefcount(ring) == held
+
+
 def deleted_in_python(ran):
     """A tensor whose producer's deleter is Python code, which is to meet no exception."""
     producer = abi.Producer()
