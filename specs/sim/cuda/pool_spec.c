@@ -191,6 +191,30 @@ static void memory_of_a_pool_may_be_freed_by_the_host(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+static void what_there_is_no_memory_for_is_not_reserved(void **state) {
+  (void)state;
+  CUdeviceptr p = 0;
+  CUstream s = stream();
+  FAILS(cuMemAllocFromPoolAsync(&p, 2 * MEMORY, pool, s), CUDA_ERROR_OUT_OF_MEMORY);
+  assert_int_equal(amount(RESERVED), 0);
+  assert_int_equal(amount(USED), 0);
+  OK(cuStreamDestroy_v2(s));
+}
+
+/* A real driver would make a node of it. */
+static void a_capture_takes_no_allocation(void **state) {
+  (void)state;
+  CUdeviceptr p = 0;
+  CUgraph graph = NULL;
+  CUstream s = stream();
+  OK(cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+  FAILS(cuMemAllocFromPoolAsync(&p, NBYTES, pool, s), CUDA_ERROR_NOT_SUPPORTED);
+  OK(cuStreamEndCapture(s, &graph));
+  assert_int_equal(amount(USED), 0);
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamDestroy_v2(s));
+}
+
 #define POOL_SPEC(name) cmocka_unit_test_setup_teardown(name, begin_with_pool, end_with_pool)
 
 /* Settings are read at the first call. Addresses are used again, or, with an argument, not. */
@@ -203,7 +227,8 @@ int main(int argc, char **argv) {
       POOL_SPEC(above_its_threshold_a_pool_gives_back_when_the_host_waits),
       POOL_SPEC(a_pool_takes_its_own_before_it_asks_for_more), POOL_SPEC(a_pool_runs_out_while_a_free_is_pending),
       POOL_SPEC(a_pool_that_ends_keeps_its_memory_until_the_last_of_it_is_free),
-      POOL_SPEC(memory_of_a_pool_may_be_freed_by_the_host)};
+      POOL_SPEC(memory_of_a_pool_may_be_freed_by_the_host),
+      POOL_SPEC(what_there_is_no_memory_for_is_not_reserved), POOL_SPEC(a_capture_takes_no_allocation)};
   setenv("SIM_MEMORY", "1M", 1);
   setenv("SIM_REUSE", argc > 1 ? "0" : "1", 1);
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -17,6 +17,9 @@ static void work_runs_as_late_as_it_may(void **state) {
   OK(cuStreamQuery(s));
   assert_int_equal(sim_peek((void *)p, got, NBYTES), 0);
   assert_true(all_bytes(got, NBYTES, 1));
+  OK(cuMemsetD8Async(p, 2, NBYTES, s)); /* which is asked about for the first time */
+  FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  OK(cuStreamQuery(s));
   OK(cuMemFree_v2(p));
   OK(cuStreamDestroy_v2(s));
 }
