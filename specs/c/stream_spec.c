@@ -14,6 +14,7 @@ static const layout layouts[] = {
     {"rows of one element each", {3, 999, 4100}, {999 * 4100, 4100, 1}, {999, 1, 0}},
     {"a crossed plane", {1, 3001, 2999}, {0, 2999, 1}, {0, 1, 3001}},
     {"a crossed plane of whole lines", {1, 3072, 2944}, {0, 2944, 1}, {0, 1, 3072}},
+    {"a crossed plane to every second element", {1, 1201, 999}, {0, 1998, 2}, {0, 1, 1201}},
     {"short rows, plane after plane", {250, 800, 37}, {800 * 37, 37, 1}, {1, 250 * 37, 250}},
     {"short rows of every second element", {900, 700, 30}, {700 * 30, 30, 1}, {700 * 64, 64, 2}},
     {"short rows, from a source that is farther", {129, 1600, 35}, {1600 * 35, 35, 1}, {1, 140 * 36, 140}},

@@ -42,20 +42,23 @@ static void a_byte_is_written_by_one_thread(void **state) {
   free(from);
 }
 
-/* Of 8 bits each. */
-static int of_rows(int threads, char *to, const char *from, int64_t rows, int64_t columns) {
-  return starts(threads, wrapped(to, 8, rows, columns, columns + 98, 1),
-                wrapped((void *)(uintptr_t)from, 8, rows, columns, columns, 1));
+static int of_rows(int threads, char *to, uint8_t bits, char *from, int64_t rows, int64_t columns) {
+  return starts(threads, wrapped(to, bits, rows, columns, columns + 98, 1),
+                wrapped(from, 8, rows, columns, columns, 1));
 }
 
 /* Two are enough, and no plane need be read twice. 2 MiB are large. */
 static void large_rows_have_several_threads(void **state) {
-  char *from = calloc(ROWS, ROW), *to = calloc(ROWS, ROW);
+  char *from = calloc(ROWS, ROW), *to = calloc(ROWS, 2 * ROW);
   (void)state;
   assert_true(from != NULL && to != NULL);
-  for (int n = 1; n <= 3; n++) assert_int_equal(of_rows(n, to, from, ROWS, COLUMNS), n - 1);
-  assert_int_equal(of_rows(2, to, from, 1024, 2048), 1);
-  assert_int_equal(of_rows(2, to, from, 1025, 2046), 0);
+  for (int n = 1; n <= 3; n++)
+    for (uint8_t bits = 8; bits <= 16; bits *= 2)
+      assert_int_equal(of_rows(n, to, bits, from, ROWS, COLUMNS), n - 1);
+  assert_int_equal(of_rows(2, to, 8, from, 1024, 2048), 1);
+  assert_int_equal(of_rows(2, to, 8, from, 1025, 2046), 0);
+  assert_int_equal(of_rows(2, to, 16, from, 1024, 1024), 1);
+  assert_int_equal(of_rows(2, to, 16, from, 1025, 1023), 0);
   free(to);
   free(from);
 }
