@@ -10,6 +10,7 @@ which specs/run sets to another number for each commit.
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +23,10 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 import moonferry as mf
 from garbage import leave_out_what_is_loaded
+
+# A shell that starts the specs in the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIBRARIES = {"torch": "torch", "jax": "jax", "tvm": "tvm_ffi", "ml_dtypes": "ml_dtypes"}
 
