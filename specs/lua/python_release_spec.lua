@@ -2,6 +2,7 @@
 -- only Lua had asked for.
 local ffi = require "ffi"
 local helper = require "helper"
+local process = require "process"
 local mf = require "moonferry"
 local py = require "moonferry.python"
 local np = py.import "numpy"
@@ -172,7 +173,6 @@ describe("a scope", function()
   end)
 
   it("does not close what the library keeps for itself", function()
-    local process = require "process"
     assert.are.equal("3.0\t2\t{1: 5}\tNone\n", process.runs [[
 local mf, py = require "moonferry", require "moonferry.python"
 py.scope(function()
@@ -200,5 +200,59 @@ print(py.tensor(a):get(0) + 2 .. ".0", #py.sequence { 1, 2 }, py.builtins.dict(p
     collectgarbage()
     collectgarbage()
     py.collect()
+  end)
+end)
+
+describe("a call from Lua itself, below no Python code,", function()
+  it("leaves nothing behind", function()
+    local text = process.runs([[
+local py = require "moonferry.python"
+local mf = require "moonferry"
+py.import("sys").path:insert(0, "specs")
+local allocated = py.import "allocated"
+py.exec "class Fresh(ValueError): pass\nclass Odd:\n    def __getattr__(self, name):\n        return [name]"
+py.exec "def fails(x): raise type('New', (Fresh,), {})(x)\ndef call(f, *a): return f(*a)"
+py.exec "import contextlib\n@contextlib.contextmanager\ndef manager():\n    yield [1]"
+local main, builtins = py.main, py.builtins
+local CALLS = {
+  ["an error that needs no frame"] = function() pcall(builtins.len, 5) end,
+  ["an error that needs one"] = function() pcall(builtins.locals) end,
+  ["an error of a function"] = function()
+    local _, e = pcall(main.fails, "no")
+    return e.type, e.message, e.traceback, e.class, e.value, tostring(e), e:is "Fresh"
+  end,
+  ["an error through both"] = function() pcall(main.call, function() main.fails "no" end) end,
+  ["an error of Lua's through both"] = function() pcall(main.call, function() error {} end) end,
+  ["a nil through both"] = function() pcall(main.call, error) end,
+  ["attributes and methods"] = function() local o = main.Odd() return o.x, py.list({}):copy(), #py.list { 1 } end,
+  ["callbacks"] = function() main.call(function(x) return x end, py.list {}) main.call(tostring, 1) end,
+  ["managers"] = function()
+    py.with(main.manager(), function(x) return x end)
+    pcall(py.with, main.manager(), function() main.fails "no" end)
+    pcall(py.with, main.manager(), error, "text")
+  end,
+  ["loops"] = function() for x in py.iter(builtins.range(3)) do builtins.str(x) end end,
+  ["scopes"] = function() py.scope(function(s) py.list {} return s:keep(py.list { {} }) end) end,
+  ["what is closed"] = function() local o = main.Odd() py.close(o.x) py.close(o) end,
+  ["tensors"] = function() return py.object(mf.zeros(3)).shape, main.call(function(t) return t end, mf.zeros(2)) end,
+}
+local function settle()
+  collectgarbage() collectgarbage() py.collect()
+  allocated.collect()
+  collectgarbage() collectgarbage() py.collect()
+  allocated.collect()
+end
+for name, call in pairs(CALLS) do
+  local least, before = math.huge, 0
+  for batch = 0, 3 do
+    for _ = 1, 200 do call() end
+    settle()
+    local now = allocated.allocated()
+    least, before = batch > 0 and math.min(least, now - before) or least, now
+  end
+  if least >= 200 then print(name, least) end
+end
+]], "GLIBC_TUNABLES=glibc.malloc.tcache_count=0 PYTHONMALLOC=malloc")
+    assert.are.equal("", text)
   end)
 end)

@@ -371,7 +371,9 @@ CALLS = {
     "arguments that are in themselves": lambda: cycle(lua.eval("function(x) return python.args { x, name = x } end")),
     "a view that is in itself": lambda: (cycle(mf.luajit.as_attrgetter), mf.luajit.as_itemgetter(object())),
     "names that nobody used before": in_lua(
-        "for i = 1, 9 do pcall(function(o) return o['n' .. math.random(1e9)] end, python.as_attrgetter(...)) end", Odd
+        "local o = python.as_attrgetter(...) "
+        "for i = 1, 9 do pcall(function() return o[('n%09d'):format(math.random(1e9) - 1)] end) end",
+        Odd,
     ),
     "a state that knows names": lambda: [lua_state.globals()[name] for lua_state in [mf.Lua()] for name in ["xyz"] * 5],
     "a field that is a float": in_lua("local o = python.as_attrgetter(...) for _ = 1, 3 do local _ = o.ratio end", Odd),
