@@ -242,3 +242,25 @@ def test_limits_go_with_it():
         box.execute("local t = {} while true do t[#t + 1] = {} end")
     with pytest.raises(TimeoutError), box.time_limit(0.05):
         box.execute("while true do end")
+
+
+def refuse(obj, name, *setting):
+    raise AttributeError(f"no {name}")
+
+
+@pytest.mark.parametrize(
+    "options", [{"attribute_filter": refuse}, {"attribute_handlers": (refuse, refuse)}, {"sandbox": True}]
+)
+def test_a_name_that_is_known_is_asked_about_each_time(options):
+    """Names are remembered in the whole process, and those that are known have a shorter way."""
+
+    class Secret:
+        __secret = 7
+
+    read = "function(o) return o._Secret__secret end"
+    mf.Lua().eval(read)(Secret())
+    lua = mf.Lua(**options)
+    for _ in range(4):
+        with pytest.raises(AttributeError):
+            lua.eval(read)(Secret())
+    assert mf.Lua().eval(read)(Secret()) == 7
