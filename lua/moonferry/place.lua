@@ -97,7 +97,6 @@ function place.handles(type, give_back, finalize, retain)
   end)
   local function own(at)
     local handle = place.prepare(at[0])
-    place.room()
     leave(at)
     return gc(handle, finalize)
   end

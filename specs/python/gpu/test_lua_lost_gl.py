@@ -35,9 +35,7 @@ local shape, pair, open = { 4096 }, { 2048 }, { shared = false, semaphore = fals
 local import, memory = { device = device }, { device = device, nbytes = 4096 }
 local fd, has_got
 local host = mf.zeros({ 8, 8, 4 }, "uint8")
-local rings = { (assert(context:ring({ 64 }, "uint8", { route = options.route }))) }
-rings[2] = assert(context:reader(8, 8, "rgba8", { route = options.route }))
-local ring, reader = rings[1], rings[2]
+local routes = { route = options.route }
 local function nothing() end
 local function view(t) return t:view(1) end
 local function fill(t) t:fill(3) end
@@ -52,7 +50,6 @@ local function give_back()
 end
 local function finish()
   give_back()
-  for _, r in ipairs(rings) do r:close() end
   shared:close()
   shared_texture:close()
   context:finish()
@@ -79,6 +76,10 @@ GL = {
   "an upload": "shared_texture:upload(t)",
   "an upload on a stream": "shared_texture:upload(t, stream)",
   "a download": "shared_texture:download(t)",
+  "a picture": "context:upload(texture, host, 'rgba8')",
+  "a picture upside down": "context:upload(texture, host:view({ nil, nil, -1 }), 'rgba8')",
+  "a ring": "open.shared = context:ring(pair, 'uint8', routes)",
+  "a reader": "open.shared = context:reader(8, 8, 'rgba8', routes)",
 }  # fmt: skip
 # Each says when it has got what it asked for.
 FDS = {
