@@ -187,15 +187,9 @@ function Context:reader(width, height, format, opts)
   return setmetatable({ ring = r, width = width, height = height, format = known, queued = {}, came = false }, Reader)
 end
 
---- Queues a read of the frame buffer that is bound for reading, from pixel x, y on. The picture that `latest` gave
---- stays as it is for as many more reads as there are slots but one.
----@return true?, string? message, number? code
-function Reader:read(x, y)
+-- Into the slot that was begun.
+local function read_pixels(self, t, i, x, y)
   local r, context = self.ring, self.ring.context
-  local t, i, code = r:begin()
-  if not t then
-    return nil, i, code
-  end
   local mapped = r.route == "mapped"
   local to = mapped and ffi.cast("void *", (i - 1) * r.slot_nbytes) or t._dl.data
   picture.packed(context, mapped and r.buffer or 0, function()
@@ -206,6 +200,23 @@ function Reader:read(x, y)
   end
   self.queued[#self.queued + 1] = i
   return r:done(C.MF_WRITE)
+end
+
+--- Queues a read of the frame buffer that is bound for reading, from pixel x, y on. The picture that `latest` gave
+--- stays as it is for as many more reads as there are slots but one.
+---@return true?, string? message, number? code
+function Reader:read(x, y)
+  local t, i, code = self.ring:begin()
+  if not t then
+    return nil, i, code
+  end
+  local ok, done, message
+  ok, done, message, code = pcall(read_pixels, self, t, i, x, y)
+  if not ok then
+    self.ring.ring:done() -- or no slot could be begun any more
+    error(done, 0)
+  end
+  return done, message, code
 end
 
 --- The newest picture that has come, row 0 OpenGL's lowest; nil before the first one. Never waits.

@@ -82,7 +82,9 @@ TEXTURE_BINDING_2D = 0x8069
 
 def set_state(buffer=0, texture=0):
     """Binds them wherever they can be bound, and gives the pixel store values that nobody else wants; without a buffer
-    those that OpenGL begins with."""
+    those that OpenGL begins with. Forgets errors."""
+    while _gl("glGetError", result=_u)():
+        pass
     for target in BINDINGS:
         _gl("glBindBuffer", _u, _u)(target, buffer)
     for name in STORE:

@@ -36,6 +36,7 @@ local import, memory = { device = device }, { device = device, nbytes = 4096 }
 local fd, has_got
 local host = mf.zeros({ 8, 8, 4 }, "uint8")
 local routes = { route = options.route }
+local reader = assert(context:reader(8, 8, 'rgba8', routes))
 local function nothing() end
 local function view(t) return t:view(1) end
 local function fill(t) t:fill(3) end
@@ -50,6 +51,7 @@ local function give_back()
 end
 local function finish()
   give_back()
+  reader:close()
   shared:close()
   shared_texture:close()
   context:finish()
@@ -80,6 +82,7 @@ GL = {
   "a picture upside down": "context:upload(texture, host:view({ nil, nil, -1 }), 'rgba8')",
   "a ring": "open.shared = context:ring(pair, 'uint8', routes)",
   "a reader": "open.shared = context:reader(8, 8, 'rgba8', routes)",
+  "a picture that is read": "reader:read()",
 }  # fmt: skip
 # Each says when it has got what it asked for.
 FDS = {
