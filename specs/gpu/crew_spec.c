@@ -71,6 +71,20 @@ int FUNCTION(pthread_join)(pthread_t thread, void **result) {
   return real(thread, result);
 }
 
+/* A helper that has decided to sleep holds the lock, and does not sleep before the caller wants that lock, or wakes
+ * whoever sleeps without it. */
+static bool holds_back;
+static _Atomic(void *) caller_wants;
+static _Atomic int broadcasts;
+static _Atomic bool is_about_to_sleep;
+
+__attribute__((no_sanitize("thread"))) static void wait_for_the_caller(const void *lock) {
+  const int before = broadcasts;
+  is_about_to_sleep = true;
+  while (caller_wants != lock && broadcasts == before) sched_yield();
+  is_about_to_sleep = false;
+}
+
 /* Whoever is not the main thread is late each time, so that the main thread has to wait for the last piece. */
 int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
   static _Atomic(void *) found;
@@ -79,7 +93,21 @@ int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
   void *function = found;
   memcpy(&real, &function, sizeof real);
   if (watching && gettid() != getpid()) usleep(LATE_US);
-  return real(lock);
+  if (!holds_back || gettid() != getpid()) return real(lock);
+  caller_wants = lock;
+  const int rc = real(lock);
+  caller_wants = NULL;
+  return rc;
+}
+
+int FUNCTION(pthread_cond_broadcast)(pthread_cond_t *changed) {
+  static _Atomic(void *) found;
+  int (*real)(pthread_cond_t *);
+  if (found == NULL) found = system_function("pthread_cond_broadcast");
+  void *function = found;
+  memcpy(&real, &function, sizeof real);
+  broadcasts++;
+  return real(changed);
 }
 
 /* Whether a helper holds the last piece, and the caller then has waited for it, or has gone on. */
@@ -92,6 +120,7 @@ int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) 
   void *function = found;
   memcpy(&real, &function, sizeof real);
   if (last_taken && !caller_went_on && gettid() == getpid()) caller_waited = true;
+  if (holds_back && gettid() != getpid()) wait_for_the_caller(lock);
   return real(changed, lock);
 }
 
@@ -101,7 +130,7 @@ static int begin_timed(void **state) {
 }
 
 static int end_timed(void **state) {
-  watching = false;
+  watching = holds_back = false;
   alarm(0);
   return end_with_streams(state);
 }
@@ -275,6 +304,25 @@ static void the_caller_waits_for_a_last_piece_of_one_byte(void **state) {
 
 #define TIMED(name) cmocka_unit_test_setup_teardown(name, begin_timed, end_timed)
 
+static void until_it_is_about_to_sleep(void *ctx) {
+  (void)ctx;
+  while (!is_about_to_sleep) sched_yield();
+}
+
+/* It would sleep for ever if the end were told without the lock, or to nobody. */
+static void a_helper_that_is_about_to_sleep_hears_of_the_end(void **state) {
+  const int64_t shape[] = {(FULL_BUFFERS + 1) * BUFFER};
+  mf_tensor *from = random_host("uint8", 1, shape), *there = create_shaped(GPU0, "uint8", 1, shape);
+  (void)state;
+  holds_back = true;
+  sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", FULL_BUFFERS + 1, until_it_is_about_to_sleep, NULL);
+  copy_with(1, there, from);
+  holds_back = false;
+  same_bytes(there, from, "all");
+  mf_tensor_release(from);
+  mf_tensor_release(there);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TIMED(one_for_each_core_but_the_callers),
@@ -283,6 +331,7 @@ int main(void) {
       TIMED(who_cannot_be_started_is_done_without),
       TIMED(a_fault_of_the_programs_memory_is_the_programs_to_handle),
       TIMED(the_caller_waits_for_a_last_piece_of_one_byte),
+      TIMED(a_helper_that_is_about_to_sleep_hears_of_the_end),
   };
   return RUN(tests);
 }
