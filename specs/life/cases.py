@@ -105,6 +105,30 @@ print "done"
 """,
     ),
     Case(
+        "a thread that comes back into a Lua that was closed stays outside, without the GIL",
+        "lua",
+        """
+py.main.f = function(wait) wait() end
+py.exec [[
+import atexit, threading, time
+inside, go = threading.Event(), threading.Event()
+def wait():
+    inside.set()
+    go.wait()
+@atexit.register
+def at_exit():
+    go.set()
+    for _ in range(20):
+        time.sleep(0.001)
+    print("the exit function ended", flush=True)
+threading.Thread(target=f, args=(wait,), daemon=True).start()
+inside.wait()
+]]
+print "done" io.stdout:flush()
+""",
+        "done\nthe exit function ended\n",
+    ),
+    Case(
         "a thread of Python that is no daemon is waited for",
         "lua",
         """
