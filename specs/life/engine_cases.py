@@ -37,6 +37,8 @@ join()
 # The first line starts a thread of ours, which is at rest where the process forks: in the child, GCC 12's ASan leaves
 # its allocator's locks as they are, and a thread that has just begun may hold one.
 LOADS_IN_CHILD = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
 ctypes.CDLL(None)
 time.sleep(0.2)
 pid = os.fork()
