@@ -7,6 +7,7 @@ local ffi = require "ffi"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
+local places = require "moonferry.place"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
@@ -206,6 +207,7 @@ end
 --- stays as it is for as many more reads as there are slots but one.
 ---@return true?, string? message, number? code
 function Reader:read(x, y)
+  places.room() -- between `begin` and what gives its slot back Lua's stack must not grow
   local t, i, code = self.ring:begin()
   if not t then
     return nil, i, code

@@ -434,13 +434,8 @@ static void faults_on_workers_reach_the_programs_handler(void **state) {
   picture_free(closed, SIDE);
 }
 
-static void *nothing(void *arg) {
-  return arg;
-}
-
 int main(void) {
-  pthread_t first; /* with which ThreadSanitizer starts one of its own */
-  if (pthread_create(&first, NULL, nothing, NULL) != 0 || pthread_join(first, NULL) != 0) return 1;
+  start_the_sanitizers_thread();
   const struct CMUnitTest tests[] = {
       SPEC(the_environment_is_asked_once),
       SPEC(threads_begin_with_the_first_large_copy),

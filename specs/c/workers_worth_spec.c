@@ -64,6 +64,7 @@ static void large_rows_have_several_threads(void **state) {
 }
 
 int main(void) {
+  start_the_sanitizers_thread();
   const struct CMUnitTest tests[] = {SPEC(a_byte_is_written_by_one_thread), SPEC(large_rows_have_several_threads)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }
