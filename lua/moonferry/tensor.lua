@@ -41,9 +41,9 @@ local Fields = {}
 -- What describing a tensor costs beyond its elements, as the collector should see it.
 local DESCRIPTION_NBYTES = 256
 
--- Where C puts a new tensor.
 -- Without a result, for which LuaJIT would want memory when the reference has been taken.
 pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain");')
+-- Where C puts a new tensor.
 local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back,
   C.mf_lua_tensor_keep)
 

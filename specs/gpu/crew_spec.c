@@ -42,6 +42,12 @@ __attribute__((no_sanitize("thread"))) static void *system_function(const char *
   return found;
 }
 
+/* Looked up once. */
+__attribute__((no_sanitize("thread"))) static void *known_function(_Atomic(void *) *found, const char *name) {
+  if (*found == NULL) *found = system_function(name);
+  return *found;
+}
+
 int FUNCTION(sched_getaffinity)(pid_t pid, size_t nbytes, cpu_set_t *out) {
   int (*real)(pid_t, size_t, cpu_set_t *);
   *(void **)&real = system_function("sched_getaffinity");
@@ -89,9 +95,7 @@ __attribute__((no_sanitize("thread"))) static void wait_for_the_caller(const voi
 int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
   static _Atomic(void *) found;
   int (*real)(pthread_mutex_t *);
-  if (found == NULL) found = system_function("pthread_mutex_lock");
-  void *function = found;
-  memcpy(&real, &function, sizeof real);
+  *(void **)&real = known_function(&found, "pthread_mutex_lock");
   if (watching && gettid() != getpid()) usleep(LATE_US);
   if (!holds_back || gettid() != getpid()) return real(lock);
   caller_wants = lock;
@@ -103,9 +107,7 @@ int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
 int FUNCTION(pthread_cond_broadcast)(pthread_cond_t *changed) {
   static _Atomic(void *) found;
   int (*real)(pthread_cond_t *);
-  if (found == NULL) found = system_function("pthread_cond_broadcast");
-  void *function = found;
-  memcpy(&real, &function, sizeof real);
+  *(void **)&real = known_function(&found, "pthread_cond_broadcast");
   broadcasts++;
   return real(changed);
 }
@@ -116,9 +118,7 @@ static _Atomic bool last_taken, caller_waited, caller_went_on;
 int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) {
   static _Atomic(void *) found;
   int (*real)(pthread_cond_t *, pthread_mutex_t *);
-  if (found == NULL) found = system_function("pthread_cond_wait");
-  void *function = found;
-  memcpy(&real, &function, sizeof real);
+  *(void **)&real = known_function(&found, "pthread_cond_wait");
   if (last_taken && !caller_went_on && gettid() == getpid()) caller_waited = true;
   if (holds_back && gettid() != getpid()) wait_for_the_caller(lock);
   return real(changed, lock);
