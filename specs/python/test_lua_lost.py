@@ -4,7 +4,6 @@ Each of what makes something is tried with the state's limit at the first byte, 
 it succeeds; its garbage is collected below the limit.
 """
 
-import contextlib
 import gc
 import os
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 import moonferry as mf
 from drawn import FEWER, one_in
+from limit import collect, within
 
 # Functions of a tensor. What they make is garbage when they are done or have failed, but for an export, whose taker
 # owns it from the moment that it has it.
@@ -121,24 +121,6 @@ def opened(maker):
     for _ in range(3):
         lua.gccollect()
     return lua, make, give_back
-
-
-def within(lua, more, make, depth=0):
-    """Whether there was memory enough to make it; there is none at all then."""
-    lua.set_max_memory(lua.get_memory_used(total=True) + more, total=True)
-    try:
-        make(depth)
-        return True
-    except MemoryError:
-        return False
-    finally:
-        lua.set_max_memory(1, total=True)
-
-
-def collect(lua):
-    """LuaJIT itself may want memory for its table of finalizers."""
-    with contextlib.suppress(MemoryError):
-        lua.gccollect()
 
 
 @pytest.mark.parametrize("depth", [0, 13, *one_in(20, range(1, 40))])

@@ -4,7 +4,6 @@ registered or mapped, and a file descriptor is the library's or the caller's, ne
 The state's limit is at the first byte, then a little further each time, until the function succeeds.
 """
 
-import contextlib
 import os
 import struct
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 import moonferry as mf
 from drawn import FEWER, one_in
+from limit import collect, within
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sim"))
 opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
@@ -142,19 +142,12 @@ def opened(device, maker, route="mapped"):
     return lua, *made
 
 
-def within(lua, more, make, depth):
-    """Whether there was memory enough; there is none at all then."""
-    lua.set_max_memory(lua.get_memory_used(total=True) + more, total=True)
-    try:
-        make(depth)
-        return True
-    except MemoryError:
-        return False
-    finally:
-        lua.set_max_memory(1, total=True)
-        with contextlib.suppress(MemoryError):
-            lua.gccollect()
-        lua.set_max_memory(0)
+def tried(lua, more, make, depth):
+    """As `within`, and there is memory again."""
+    done = within(lua, more, make, depth)
+    collect(lua)
+    lua.set_max_memory(0)
+    return done
 
 
 def collected(lua, give_back):
@@ -176,7 +169,7 @@ def test_a_limit_at_every_place_leaves_opengl_what_is_its_own(counts, device, na
     opengl.set_state(opengl.buffer_of(bytes(N)), texture_of_nothing())
     before, ledger, state, more, done = counts(), mf.ledger(), opengl.state(), 0, False
     while not done:
-        done = within(lua, more, make, depth)
+        done = tried(lua, more, make, depth)
         collected(lua, give_back)
         assert (counts(), mf.ledger(), opengl.state()) == (before, ledger, state), more
         more += 8 * FEWER
@@ -193,7 +186,7 @@ def test_a_limit_at_every_place_leaves_a_descriptor_to_one(counts, device, name,
     while not done:
         fd = descriptor(counts.gpu, name)
         give(fd)
-        done = within(lua, more, make, depth)
+        done = tried(lua, more, make, depth)
         is_open = os.path.exists(f"/proc/self/fd/{fd}")
         assert is_open != has_got(), more  # whose it is
         if is_open:
