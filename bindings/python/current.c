@@ -8,20 +8,18 @@
  */
 #include "core.h"
 
-static const char *const KEY = "moonferry.streams";
-
 /* The thread's list of (Stream, the stream before); borrowed. */
-static PyObject *entered(void) {
+static PyObject *entered(const core_state *state) {
   PyObject *dict = PyThreadState_GetDict();
   if (dict == NULL) {
     PyErr_SetString(PyExc_RuntimeError, "this thread has no state");
     return NULL;
   }
-  PyObject *list = PyDict_GetItemString(dict, KEY);
-  if (list != NULL) return list;
+  PyObject *list = PyDict_GetItemWithError(dict, state->names[NAME_STREAMS]);
+  if (list != NULL || PyErr_Occurred()) return list;
   list = PyList_New(0);
   if (list == NULL) return NULL;
-  const int rc = PyDict_SetItemString(dict, KEY, list);
+  const int rc = PyDict_SetItem(dict, state->names[NAME_STREAMS], list);
   Py_DECREF(list);
   return rc < 0 ? NULL : list;
 }
@@ -35,7 +33,7 @@ PyObject *core_stream_enter(PyObject *self, PyObject *ignored) {
   const core_stream *s = (core_stream *)self;
   mf_stream before;
   mf_error err;
-  PyObject *list = entered();
+  PyObject *list = entered(state_of(self));
   if (list == NULL) return NULL;
   if (mf_stream_swap(&s->device, s->stream, &before, &err) != MF_OK) {
     core_raise(state_of(self), &err);
@@ -93,7 +91,7 @@ static int leave(const core_stream *s, mf_stream before, mf_error *err) {
 PyObject *core_stream_exit(PyObject *self, PyObject *args) {
   (void)args;
   mf_error err;
-  PyObject *list = entered();
+  PyObject *list = entered(state_of(self));
   if (list == NULL) return NULL;
   const Py_ssize_t i = entry_of(list, (core_stream *)self);
   if (i < 0) return NULL;
@@ -109,7 +107,7 @@ PyObject *core_stream_exit(PyObject *self, PyObject *args) {
 
 /* The entered Stream that has this value, so that it stays alive as long as whoever asks needs it; else a new one. */
 static PyObject *stream_with(core_state *state, DLDevice device, mf_stream stream) {
-  PyObject *list = entered();
+  PyObject *list = entered(state);
   if (list == NULL) return NULL;
   for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
     PyObject *found = PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 0);

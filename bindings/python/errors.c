@@ -35,8 +35,8 @@ static int raise_driver(core_state *state, PyObject *message, const mf_error *er
   PyObject *made = message == NULL ? NULL : PyObject_CallOneArg(state->driver_error, message);
   PyObject *call = PyUnicode_FromString(err->call);
   PyObject *code = PyLong_FromLong(err->driver_code);
-  if (made != NULL && call != NULL && code != NULL && PyObject_SetAttrString(made, "call", call) == 0 &&
-      PyObject_SetAttrString(made, "code", code) == 0)
+  if (made != NULL && call != NULL && code != NULL && PyObject_SetAttr(made, state->names[NAME_CALL], call) == 0 &&
+      PyObject_SetAttr(made, state->names[NAME_CODE], code) == 0)
     PyErr_SetObject(state->driver_error, made);
   Py_XDECREF(made);
   Py_XDECREF(call);

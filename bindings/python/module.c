@@ -175,7 +175,11 @@ static int intern_names(core_state *state) {
                                                  "is_conj",
                                                  "item",
                                                  "__cuda_stream__",
-                                                 "__cuda_array_interface__"};
+                                                 "__cuda_array_interface__",
+                                                 "call",
+                                                 "code",
+                                                 "moonferry.producers",
+                                                 "moonferry.streams"};
   for (int i = 0; i < KW_NUMBER; i++)
     if ((state->kw[i] = PyUnicode_InternFromString(keywords[i])) == NULL) return -1;
   for (int i = 0; i < NAME_NUMBER; i++)

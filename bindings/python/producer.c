@@ -125,22 +125,21 @@ static __attribute__((noinline)) const core_producer *learn(core_state *state, c
 
 /* Each thread learns by itself, so that none waits for another at each exchange. The dictionary of the thread's state
  * owns what it learned, and ends with it. */
-static const char *const KEY = "moonferry.producers";
 static _Thread_local core_producer *own;
 
 static void forget_thread(PyObject *capsule) {
-  core_producer *producers = PyCapsule_GetPointer(capsule, KEY);
+  core_producer *producers = PyCapsule_GetPointer(capsule, NULL);
   if (own == producers) own = NULL;
   for (int i = 0; i < CORE_PRODUCERS; i++) clear(&producers[i]);
   PyMem_Free(producers);
 }
 
 /* NULL with an exception. */
-static __attribute__((noinline)) core_producer *begin_thread(void) {
+static __attribute__((noinline)) core_producer *begin_thread(core_state *state) {
   PyObject *dict = PyThreadState_GetDict();
   core_producer *producers = dict == NULL ? NULL : PyMem_Calloc(CORE_PRODUCERS, sizeof *producers);
-  PyObject *capsule = producers == NULL ? NULL : PyCapsule_New(producers, KEY, forget_thread);
-  const int rc = capsule == NULL ? -1 : PyDict_SetItemString(dict, KEY, capsule);
+  PyObject *capsule = producers == NULL ? NULL : PyCapsule_New(producers, NULL, forget_thread);
+  const int rc = capsule == NULL ? -1 : PyDict_SetItem(dict, state->names[NAME_PRODUCERS], capsule);
   if (rc == 0) own = producers;
   if (capsule == NULL) PyMem_Free(producers);
   Py_XDECREF(capsule);
@@ -149,8 +148,7 @@ static __attribute__((noinline)) core_producer *begin_thread(void) {
 }
 
 static inline core_producer *producers_of(core_state *state) {
-  (void)state;
-  return own != NULL ? own : begin_thread();
+  return own != NULL ? own : begin_thread(state);
 }
 
 int core_producers_traverse(core_state *state, visitproc visit, void *arg) {

@@ -6,6 +6,7 @@ more rounds and under ThreadSanitizer. What goes wrong there is seldom an except
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 import weakref
@@ -60,6 +61,73 @@ def test_round_trips(array):
         assert memoryview(t)[3, 5] == 23
 
     all_at_once(work)
+
+
+# What is made once in a process is made by several threads here, which a thread that waits in a lock would not show.
+THE_FIRST_OF_EACH = """
+import threading
+import time
+import numpy as np
+import moonferry as mf
+
+array = np.arange(6, dtype="float32")
+
+def refuse(call, error):
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError("not refused")
+
+def lua():
+    state = mf.Lua()
+    state.globals().tensor = mf.from_dlpack(array)
+    assert state.eval("tensor.shape[1]") == 6
+    refuse(lambda: state.execute("error {}"), mf.LuaError)
+    assert list(state.table(1, 2).values()) == [1, 2] and "Lua" in repr(state)
+
+FIRSTS = [
+    lambda: mf.from_dlpack(array),
+    lambda: np.from_dlpack(mf.zeros(3)),
+    lambda: memoryview(mf.zeros(3, "float32")),
+    lambda: (str(mf.ones(3).dtype), str(mf.ones(3).device), mf.ones(3).flags, repr(mf.ones(3))),
+    lambda: mf.asarray([[1, 2], [3, 4]]).T.copy().tolist(),
+    lambda: mf.zeros(4)[1:3][0],
+    lambda: refuse(lambda: mf.zeros((2, -1)), ValueError),
+    lambda: refuse(lambda: mf.zeros(2, "float7"), (TypeError, ValueError)),
+    lambda: refuse(lambda: mf.zeros(2)[5], IndexError),
+    lambda: refuse(lambda: mf.from_dlpack(3), AttributeError),
+    lambda: refuse(lambda: mf.zeros(3, device="cuda:77"), Exception),
+    lambda: mf.Ring((4,), "float32", 2).close(),
+    lua,
+]
+arrived = [[] for _ in FIRSTS]
+errors = []
+
+def work():
+    try:
+        for first, here in zip(FIRSTS, arrived):
+            here.append(1)
+            while len(here) < 8 and not errors:
+                time.sleep(0)
+            first()
+    except BaseException as error:
+        errors.append(error)
+        raise
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not errors
+"""
+
+
+def test_the_first_of_each_on_eight_threads():
+    for _ in range(max(1, ROUNDS // 40)):
+        done = subprocess.run([sys.executable, "-c", THE_FIRST_OF_EACH], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_one_tensor_for_all(array):
