@@ -42,8 +42,8 @@ enum {
   KW_POSITIONAL = 128 /* added to a name: the parameter cannot be given by it */
 };
 
-/* Other names that are looked up again and again, or first by several threads at once: a name that two threads intern at
- * the same moment is a data race in CPython 3.13 without the GIL. */
+/* Other names that are looked up again and again, or first by several threads at once: a name that two threads intern
+ * at the same moment is a data race in CPython 3.13 without the GIL. */
 enum {
   NAME_DLPACK,
   NAME_DLPACK_DEVICE,

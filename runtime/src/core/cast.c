@@ -84,7 +84,7 @@ static void cast_apart(cast_ctx *c, mf_tensor *dst, const mf_tensor *src) {
 
 static int cast_staged(cast_ctx *c, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *staged;
-  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &staged, err);
+  int rc = mf__tensor_create_host(&src->dl, mf__tensor_padded(src), &staged, err);
   if (rc != MF_OK) return rc;
   rc = mf__copy_host(staged, src, err);
   if (rc == MF_OK) cast_apart(c, dst, staged);

@@ -201,8 +201,7 @@ static bool copy_compact(mf_tensor *dst, const mf_tensor *src) {
 
 static int copy_staged(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *staged;
-  const uint64_t padded = src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  const int rc = mf__tensor_create_host(&src->dl, padded, &staged, err);
+  const int rc = mf__tensor_create_host(&src->dl, mf__tensor_padded(src), &staged, err);
   if (rc != MF_OK) return rc;
   copy_apart(staged, src->dl.data, src->dl.strides);
   copy_apart(dst, staged->dl.data, staged->dl.strides);

@@ -288,7 +288,8 @@ mf_tensor *mf__tensor_first(const DLTensor *view, uint64_t flags, mf__storage *s
 int mf__tensor_view(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out, mf_error *err);
 int mf__tensor_open(const mf_tensor *t, mf_error *err);
 int mf__tensor_writable(const mf_tensor *t, mf_error *err);
-bool mf__tensor_padded(const mf_tensor *t);
+/* The flag of elements that are padded to bytes, or 0: what a tensor needs that takes the same elements. */
+uint64_t mf__tensor_padded(const mf_tensor *t);
 int64_t mf__tensor_bits(const mf_tensor *t);
 
 static inline mf__record *mf__tensor_record(const mf_tensor *t) {

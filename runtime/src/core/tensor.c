@@ -56,8 +56,8 @@ int mf__tensor_writable(const mf_tensor *t, mf_error *err) {
   return mf__fail(err, MF_EREADONLY, "the tensor is read-only; a writable one, such as a copy, expected");
 }
 
-bool mf__tensor_padded(const mf_tensor *t) {
-  return (t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED) != 0;
+uint64_t mf__tensor_padded(const mf_tensor *t) {
+  return t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
 }
 
 int64_t mf__tensor_bits(const mf_tensor *t) {

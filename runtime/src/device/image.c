@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static uint64_t padded(const mf_tensor *t) {
-  return t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-}
-
 /* Memory in another's order */
 
 int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor **all, mf_tensor **out,
@@ -18,7 +14,7 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
   int64_t strides[MF_MAX_NDIM], step = 1, first = 0;
   int32_t axes[MF_MAX_NDIM];
   const int64_t size = mf__tensor_bits(like) / 8;
-  int rc = mf__tensor_create_at(&like->dl, padded(like), place, all, err);
+  int rc = mf__tensor_create_at(&like->dl, mf__tensor_padded(like), place, all, err);
   if (rc != MF_OK) return rc;
   (void)mf__axes_sort(like->dl.ndim, like->dl.strides, NULL, axes);
   for (int32_t i = like->dl.ndim; i-- > 0;) {
@@ -31,7 +27,7 @@ int mf__arranged_create(const mf_tensor *like, const mf__place *place, mf_tensor
   DLTensor view = (*all)->dl;
   view.data = (char *)view.data + first * size;
   view.strides = strides;
-  rc = mf__tensor_view(&view, padded(like), (*all)->storage, out, err);
+  rc = mf__tensor_view(&view, mf__tensor_padded(like), (*all)->storage, out, err);
   if (rc == MF_OK) return rc;
   (void)mf_tensor_release_later(*all);
   *all = NULL;
@@ -164,7 +160,7 @@ static int image_open(image *m, const mf_tensor *t, const mf__queue *on, mf_erro
   DLTensor view = t->dl;
   view.data = (char *)m->pinned->dl.data - span.lo_byte;
   view.device = m->pinned->dl.device;
-  rc = mf__tensor_view(&view, padded(t), m->pinned->storage, &m->tensor, err);
+  rc = mf__tensor_view(&view, mf__tensor_padded(t), m->pinned->storage, &m->tensor, err);
   if (rc != MF_OK) return rc;
   marks.mask = m->mask->dl.data;
   memset(marks.mask, 0, (size_t)mf_tensor_nbytes(m->mask));

@@ -70,7 +70,7 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   MF__NEED_OUT(out);
   MF__NEED(t);
   int rc = mf__tensor_open(t, err);
-  if (rc == MF_OK) rc = create(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, out, err);
+  if (rc == MF_OK) rc = create(&t->dl, mf__tensor_padded(t), out, err);
   if (rc == MF_OK && !mf__is_empty(&t->dl)) rc = mf__copy_new(*out, t, err);
   if (rc != MF_OK) {
     (void)mf_tensor_release_later(*out);

@@ -19,7 +19,7 @@ mf__queue mf__queue_for(const mf__record *a, const mf__queue *on) {
 
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
   const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
-  return mf__tensor_create_at(&t->dl, t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &place, out, err);
+  return mf__tensor_create_at(&t->dl, mf__tensor_padded(t), &place, out, err);
 }
 
 /* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */

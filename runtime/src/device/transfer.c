@@ -44,7 +44,7 @@ static int scratch(const mf_tensor *t, const mf__queue *on, mf_tensor **out, mf_
 /* Copies by way of the host, from one driver's memory and to the other's. */
 static int across_drivers(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
   mf_tensor *host;
-  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, err);
+  int rc = mf__tensor_create_host(&src->dl, mf__tensor_padded(src), &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__transfer(dst, host, on, err);
   (void)mf_tensor_release_later(host);
@@ -156,7 +156,7 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
 /* Where places of the destination repeat, its elements must come in their order, on one thread. */
 static int download_repeated(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
   mf_tensor *host;
-  int rc = mf__tensor_create_host(&src->dl, src->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, err);
+  int rc = mf__tensor_create_host(&src->dl, mf__tensor_padded(src), &host, err);
   if (rc == MF_OK) rc = mf__transfer(host, src, on, err);
   if (rc == MF_OK) rc = mf__copy_host(dst, host, err);
   (void)mf_tensor_release_later(host);

@@ -81,11 +81,10 @@ static int copy_elements(mf_tensor *dst, const mf_tensor *src, const mf__queue *
 /* The copy is queued on the stream that was asked for. Where none was, because the host waits or nobody orders it, this
  * is the target's current one, and for a target without streams mf__transfer finds the source's. */
 static int make_copy(const mf_tensor *t, const plan *p, mf_tensor **out, mf_error *err) {
-  const uint64_t padded = t->flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
   const bool named = p->target.on.backend != NULL && p->target.on.stream != MF_STREAM_NO_ORDER;
   const mf__place place = {.device = p->target.device,
                            .on = named ? p->target.on : mf__queue_current(&p->target.device)};
-  int rc = mf__tensor_create_at(&t->dl, padded, &place, out, err);
+  int rc = mf__tensor_create_at(&t->dl, mf__tensor_padded(t), &place, out, err);
   if (rc == MF_OK) {
     rc = copy_elements(*out, t, &place.on, err);
     /* The caller has no other use for the original on that stream, also where a part was queued before a failure. */
