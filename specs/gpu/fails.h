@@ -106,11 +106,11 @@ static void expect_told(const char *name, failure what, int64_t number, int rc) 
 }
 
 /* What one call does with two views, on the device and on the host alike; of a fill or a single element, src is NULL. */
-typedef int (*call)(mf_tensor *dst, mf_tensor *src);
+typedef int (*on_both)(mf_tensor *dst, mf_tensor *src);
 
 typedef struct work {
   const char *name;
-  call call;
+  on_both call;
   both src, dst; /* src: {0} where there is none, or where the source is the whole of dst */
   bool overlaps;
 } work;
@@ -127,11 +127,20 @@ static void play_here(const work *w) {
   OK(w->call(w->dst.view_here, w->overlaps ? w->dst.here : w->src.view_here));
 }
 
+/* Memory that the host reads is written by the device: whoever reads it has to wait. */
+static void write_to(mf_tensor *there, mf_tensor *host) {
+  const DLDeviceType type = mf_tensor_dltensor(there)->device.device_type;
+  const bool shared = type == pinned().device_type || (other_managed_type() != 0 && type == managed().device_type);
+  mf_tensor *from = shared ? at_place(host, GPU0) : mf_tensor_retain(host);
+  OK(mf_tensor_copy(there, from, &err));
+  mf_tensor_release(from);
+}
+
 /* Both sides as they were, written on a stream that the next copy has to wait for. */
 static void write_again(const work *w, mf_tensor *first) {
   for (int d = 0; d < other_devices() && d < 2; d++) use_stream(d, streams[d][1]);
-  OK(mf_tensor_copy(w->dst.there, first, &err));
-  if (w->src.there != NULL) OK(mf_tensor_copy(w->src.there, w->src.here, &err));
+  write_to(w->dst.there, first);
+  if (w->src.there != NULL) write_to(w->src.there, w->src.here);
   for (int d = 0; d < other_devices() && d < 2; d++) use_stream(d, streams[d][2]);
 }
 
