@@ -122,6 +122,30 @@ static void set_to_zero(mf_tensor *t) {
   OK(mf_tensor_fill(t, &zero, &err));
 }
 
+/* No kernel reaches both. */
+static void numbers_are_converted_and_compared_across(void **state) {
+  (void)state;
+  needs_both_simulators();
+  const DLDevice places[] = {gpu(0), pinned(), second, second_pinned};
+  for (size_t i = 0; i < COUNT(places); i++)
+    for (size_t k = 0; k < COUNT(places); k++) {
+      mf_tensor *bytes = counted(places[i]), *same = counted(places[k]), *wide;
+      DLTensor like = *mf_tensor_dltensor(same);
+      int32_t equal = 7;
+      like.dtype = (DLDataType){kDLFloat, 32, 1};
+      OK(mf_tensor_equal(bytes, same, &equal, &err));
+      assert_int_equal(equal, 1);
+      OK(mf_tensor_create(&like, 0, &wide, &err));
+      OK(mf_tensor_astype(wide, bytes, &err));
+      set_to_zero(same);
+      OK(mf_tensor_astype(same, wide, &err));
+      expect_counted(same);
+      mf_tensor *all[] = {bytes, same, wide};
+      for (size_t j = 0; j < COUNT(all); j++) mf_tensor_release(all[j]);
+    }
+  second_is_empty();
+}
+
 /* Whether something failed. */
 static bool copy_that_fails(mf_tensor *to, mf_tensor *from, int64_t number, bool in_the_driver) {
   char rule[48];
@@ -300,6 +324,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_memory_goes_to_the_other_driver),
       SPEC(strided_elements_go_over_in_order),
+      SPEC(numbers_are_converted_and_compared_across),
       SPEC(a_failure_on_the_way_is_told),
       SPEC(what_the_other_driver_writes_is_read_behind_it),
       SPEC(what_the_other_driver_reads_is_written_behind_it),

@@ -1,5 +1,5 @@
-/* fails.h: a call in which a device takes part, with every driver call and every allocation of the host failing in turn.
- * What is not told to have failed is there, whole; whatever failed, nothing is lost or left behind, and the same call
+/* fails.h: a call in which a device takes part, with every driver call and every allocation of the host failing in
+ * turn. What is not told to have failed is there, whole; whatever failed, nothing is lost or left behind, and the same call
  * then works. It must not know what the call does. */
 #ifndef MOONFERRY_SPEC_FAILS_H
 #define MOONFERRY_SPEC_FAILS_H
@@ -105,7 +105,7 @@ static void expect_told(const char *name, failure what, int64_t number, int rc) 
   fail_msg("%s: %s %d: %s: %s", name, what == A_CALL ? "call" : "allocation", (int)number, err.call, err.message);
 }
 
-/* What one call does with two views, on the device and on the host alike; of a fill or a single element, src is NULL. */
+/* What one call does with two views, on the device and on the host alike; of a fill or an element, src is NULL. */
 typedef int (*on_both)(mf_tensor *dst, mf_tensor *src);
 
 typedef struct work {

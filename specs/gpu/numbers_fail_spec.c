@@ -27,6 +27,7 @@ static const number_case casts[] = {
     {"complex, by the host", GPU0, GPU0, "float32", "complex64", FLAT, THIN, false},
     {"complex down", GPU0, CPU, "float32", "complex64", FLAT, FLAT, false},
     {"complex up", CPU, GPU0, "float32", "complex64", FLAT, FLAT, false},
+    {"complex to pinned", GPU0, PINNED, "float32", "complex64", FLAT, FLAT, false},
     {"complex from pinned", PINNED, GPU0, "float32", "complex64", FLAT, FLAT, false},
     {"half bytes, by the host", GPU0, GPU0, "uint4", "int16", FLAT, FLAT, false},
 };
@@ -91,7 +92,8 @@ static void set_numbers(both *b) {
 static void each_fails_in_turn(const number_case *c, on_both call) {
   static const int64_t shape[] = {6, 6};
   if (!have(c->from) || !have(c->to)) return;
-  work w = {.name = c->name, .call = call, .overlaps = c->overlaps, .dst = both_open(c->dst_dtype, c->to, c->dst, shape)};
+  work w = {.name = c->name, .call = call, .overlaps = c->overlaps};
+  w.dst = both_open(c->dst_dtype, c->to, c->dst, shape);
   set_numbers(&w.dst);
   if (c->src_dtype != NULL && !c->overlaps) {
     w.src = both_open(c->src_dtype, c->from, c->src, shape);

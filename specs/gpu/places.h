@@ -208,10 +208,12 @@ static inline void any_shape(int32_t *ndim, int64_t *shape) {
   }
 }
 
-/* Whether the library's kernels run here, on any driver: without them a cast is not captured. */
+/* Whether the library's kernels run here. On the simulators they do, unless whoever starts the spec says no: a fault
+ * that turns them off is to be noticed. Elsewhere a cast tells, which is not captured without them. */
 static inline bool has_kernels(void) {
   static int known; /* 1: they do, 2: they do not */
   const int64_t n[] = {4};
+  if (other_is_simulated()) return getenv("MOONFERRY_SPEC_NO_KERNELS") == NULL;
   if (known != 0) return known == 1;
   mf_stream s = stream_new(0);
   mf_tensor *bytes = create(gpu(0), 4), *wide = create_shaped(GPU0, "float32", 1, n);
@@ -226,6 +228,21 @@ static inline bool has_kernels(void) {
   mf_tensor_release(wide);
   stream_end(0, s);
   return known == 1;
+}
+
+/* Of the simulator's, what moves memory: a kernel is none. */
+static inline uint64_t copies_made(void) {
+  static const char *const calls[] = {"cuMemcpyAsync",   "cuMemcpy2DAsync",  "cuMemcpy3DAsync",  "cuMemcpyPeerAsync",
+                                      "hipMemcpyAsync",  "hipMemcpy2DAsync", "hipMemcpy3DAsync", "hipMemcpyPeerAsync"};
+  uint64_t made = 0;
+  for (size_t i = 0; i < COUNT(calls); i++) made += sim_ask_calls(calls[i]);
+  return made;
+}
+
+static inline bool equal(const mf_tensor *a, const mf_tensor *b) {
+  int32_t same = 7;
+  OK(mf_tensor_equal(a, b, &same, &err));
+  return same == 1;
 }
 
 #endif

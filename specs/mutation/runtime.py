@@ -69,7 +69,7 @@ LONG = {"scenario": "cuda"}
 OF_SHAPES = "copy.c image.c plan.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
 SHAPES = dict.fromkeys(("copy", "scatter"), OF_SHAPES)
 # As specs/CMakeLists.txt has them.
-WITHOUT_KERNELS = [f"gpu_{name}_spec" for name in "copy transfer transfer_fail".split()]
+WITHOUT_KERNELS = [f"gpu_{name}_spec" for name in "copy transfer transfer_fail numbers_fail numbers_ways".split()]
 MISSING = {"cuda": "cuLaunchKernel", "rocm": "hipModuleLaunchKernel"}
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
@@ -251,7 +251,7 @@ class Runtime(Judge):
             if program.stem not in UNASKED:
                 specs.append(self.on_device(device, program, f"{program.name} on {device}"))
             if program.stem in WITHOUT_KERNELS:
-                missing = {"SIM_MISSING": MISSING[device]}
+                missing = {"SIM_MISSING": MISSING[device], "MOONFERRY_SPEC_NO_KERNELS": "1"}
                 specs.append(self.on_device(device, program, f"{program.name} on {device} without kernels", missing))
             if program.stem == "gpu_copy_spec":
                 pitch = {"SIM_MISSING": MISSING[device], "SIM_MAX_PITCH": "600"}
