@@ -1,6 +1,6 @@
 /* fails.h: a call in which a device takes part, with every driver call and every allocation of the host failing in
- * turn. What is not told to have failed is there, whole; whatever failed, nothing is lost or left behind, and the same call
- * then works. It must not know what the call does. */
+ * turn. What is not told to have failed is there, whole; whatever failed, nothing is lost or left behind, and the same
+ * call then works. It must not know what the call does. */
 #ifndef MOONFERRY_SPEC_FAILS_H
 #define MOONFERRY_SPEC_FAILS_H
 

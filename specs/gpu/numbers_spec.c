@@ -263,9 +263,9 @@ static void elements_at_odd_places_are_converted_all_the_same(void **state) {
   same_bytes(there, host, "written");
   fill(there, 0);
   assert_true(equal(b, b));
-  fill(host, 1);
-  assert_false(equal(b, a));
-  mf_tensor *all[] = {a, b, want, got, host, there};
+  mf_tensor *other = at_place(host, GPU0), *c = shifted(other, n);
+  assert_false(equal(b, c));
+  mf_tensor *all[] = {a, b, c, want, got, host, there, other};
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 

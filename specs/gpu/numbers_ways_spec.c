@@ -1,6 +1,6 @@
 /* numbers_ways_spec.c: which way a cast or a comparison goes: where the fewer bytes cross, by a kernel where one
- * reaches both sides, else by the host, which waits for whoever uses the memory; and what comes of it in a capture, or where
- * the kernel cannot be made. What the numbers become is numbers_spec.c's. */
+ * reaches both sides, else by the host, which waits for whoever uses the memory; and what comes of it in a capture, or
+ * where the kernel cannot be made. What the numbers become is numbers_spec.c's. */
 #include "places.h"
 
 static uint64_t launches(void) {
@@ -57,9 +57,9 @@ static void a_comparison_brings_one_number_to_the_host(void **state) {
   assert_int_equal(copies_made() - before, other_is_simulated() ? 1 : 0);
   mf_tensor_release(a);
   a = at_place(b, PINNED);
-  before = copies_made();
+  before = launches();
   assert_true(equal(a, b) && equal(b, a));
-  assert_int_equal(copies_made() - before, other_is_simulated() ? 2 : 0);
+  assert_int_equal(launches() - before, other_is_simulated() ? 2 : 0);
   mf_tensor_release(a);
   mf_tensor_release(b);
 }
@@ -113,6 +113,25 @@ static void the_host_waits_for_readers(void **state) {
     }
   mf_tensor_release(wide);
   mf_tensor_release(real);
+}
+
+/* What cannot be waited for is not written. */
+static void a_wait_that_fails_is_told(void **state) {
+  const int64_t n[] = {64};
+  (void)state;
+  needs_simulator();
+  mf_tensor *t = create_shaped(PINNED, "complex64", 1, n), *from = create_shaped(GPU0, "complex64", 1, n);
+  mf_tensor *real = create_shaped(CPU, "float32", 1, n), *back;
+  fill(from, 1);
+  fill(real, 2);
+  OK(mf_tensor_copy(t, from, &err));
+  sim_ask_fail("*:999");
+  FAILS(mf_tensor_astype(t, real, &err), MF_EDRIVER);
+  sim_ask_fail(NULL);
+  back = at_place(t, GPU0);
+  assert_true(equal(back, from));
+  mf_tensor *all[] = {t, from, real, back};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 
 /* Kernels that cannot be made */
@@ -195,6 +214,7 @@ int main(void) {
       WITH_STREAMS(a_comparison_brings_one_number_to_the_host),
       WITH_STREAMS(pinned_memory_takes_part_in_kernels),
       WITH_STREAMS(the_host_waits_for_readers),
+      WITH_STREAMS(a_wait_that_fails_is_told),
       WITH_STREAMS(a_kernel_that_cannot_be_made),
       WITH_STREAMS(a_cast_is_captured),
       WITH_STREAMS(memory_for_a_while_is_not_captured),
