@@ -127,7 +127,7 @@ static void a_wait_that_fails_is_told(void **state) {
   OK(mf_tensor_copy(t, from, &err));
   sim_ask_fail("*:999");
   FAILS(mf_tensor_astype(t, real, &err), MF_EDRIVER);
-  sim_ask_fail(NULL);
+  sim_ask_reset();
   back = at_place(t, GPU0);
   assert_true(equal(back, from));
   mf_tensor *all[] = {t, from, real, back};
