@@ -318,6 +318,25 @@ static void threads_share_the_staging_buffers(void **state) {
   }
 }
 
+/* They fill what would be a loop of driver calls, but for a few. */
+static void many_rows_are_filled_by_kernels(void **state) {
+  const char *kernel = named("cuLaunchKernel", "hipModuleLaunchKernel");
+  (void)state;
+  needs_simulator();
+  skip_unless(has_kernels(), "there are no kernels here");
+  for (int64_t columns = 5; columns <= 12; columns += 7) {
+    const mf_index odd[] = {{.kind = MF_INDEX_ELLIPSIS},
+                            {.kind = MF_INDEX_SLICE, .start = 0, .stop = 2 * columns, .step = 2}};
+    mf_tensor *t = create_shaped(GPU0, "uint8", 2, (int64_t[]){20, 30}), *thin;
+    OK(mf_tensor_index(t, odd, 2, &thin, &err));
+    const uint64_t before = sim_ask_calls(kernel);
+    fill(thin, 3);
+    assert_int_equal(sim_ask_calls(kernel) > before, columns > 8);
+    mf_tensor_release(t);
+    mf_tensor_release(thin);
+  }
+}
+
 /* Another way is taken where there is no kernel, not where one fails: that is told. */
 static void a_kernel_that_fails_is_told(void **state) {
   int64_t shape[] = {40, 30};
@@ -360,6 +379,7 @@ int main(void) {
       WITH_STREAMS(plain_copies_are_one_driver_call),
       WITH_STREAMS(copies_between_devices_take_no_detour),
       WITH_STREAMS(large_copies_take_no_detour),
+      WITH_STREAMS(many_rows_are_filled_by_kernels),
       WITH_STREAMS(a_kernel_that_fails_is_told),
   };
   if (!other_open()) return 0;
