@@ -51,7 +51,7 @@ MIXED = {
 }
 # Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
 NOT_YET = {f"{name}.c" for name in (
-    "numbers stage".split()
+    "stage".split()
 )}  # fmt: skip
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside of one driver's kernels.
