@@ -1,5 +1,6 @@
 """CPython's memory that ends inside of the bridge: each allocation of an operation fails in turn."""
 
+import functools
 import gc
 import os
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 
 import moonferry as mf
+import scarce
 
 DEFINED = """
 function add(a, b) return a + b end
@@ -60,7 +62,14 @@ OPERATIONS = {
     "a function": lambda g: g.state.eval("function(x) return x end")(3),
     "a new tensor": lambda g: g.state.execute("return require('moonferry').zeros({2, 2})"),
     "another state": lambda g: mf.Lua().eval("1"),
+    "a state with options": lambda g: has_its_options(
+        mf.Lua(encoding="latin-1", source_encoding="utf-8", interruptible=True, max_memory=10**6)
+    ),
 }
+
+
+def has_its_options(state):
+    assert state.eval("'\\228'") == "\xe4" and state.get_max_memory() == 10**6
 
 
 def error_of(call, *arguments):
@@ -89,6 +98,17 @@ class Names:
         for _ in range(3):
             self.state.gccollect()
             gc.collect()
+
+
+def scarce_calls():
+    """For scarce.py: the operations, each with the errors that say that it had no memory; and what collects garbage."""
+    g = Names()
+
+    def settle():
+        g.collect()
+        scarce.allocated.collect()
+
+    return {name: (functools.partial(operation, g), MemoryError) for name, operation in OPERATIONS.items()}, settle
 
 
 def operate_without_memory():
@@ -121,6 +141,18 @@ def test_each_allocation_of_cpython_s_fails_in_turn():
     done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.splitlines()) == len(OPERATIONS)
+
+
+# Other versions of CPython lose frames of its own.
+WHOSE = ["modules", *(["cpython"] if sys.version_info[:2] == (3, 11) else [])]
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_what_fails_leaves_nothing(whose):
+    """Each allocation many times, CPython's and what the module asks malloc for: counted to the byte."""
+    if whose == "cpython":
+        pytest.importorskip("_testcapi")
+    assert scarce.left("test_lua_fault", whose) == {name: {} for name in OPERATIONS}
 
 
 def iterate_without_memory():

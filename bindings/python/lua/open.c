@@ -166,9 +166,11 @@ static int fill_state(lua_State *L, void *data) {
   return 0;
 }
 
-static char *copy_text(const char *text) {
-  char *copy = text != NULL ? malloc(strlen(text) + 1) : NULL;
-  return copy != NULL ? strcpy(copy, text) : NULL;
+/* A copy of what ${text} says, if anything; 0, or -1. */
+static int copy_text(const char *text, char **copy) {
+  *copy = text != NULL ? malloc(strlen(text) + 1) : NULL;
+  if (*copy != NULL) strcpy(*copy, text);
+  return text != NULL && *copy == NULL ? -1 : 0;
 }
 
 /* The names of the chunks that are found by put_path begin with this. */
@@ -185,40 +187,46 @@ static PyObject *option(PyObject *object) {
   return object;
 }
 
-static void take_options(mf__options *options, const struct plan *plan) {
+/* 0, or -1 where there is no memory: an encoding that is lost would give bytes in the place of text. */
+static int take_options(mf__state *state, const struct plan *plan) {
+  mf__options *options = &state->options;
   options->filter = option(plan->filter);
   options->getter = option(plan->getter);
   options->setter = option(plan->setter);
-  options->encoding = copy_text(plan->encoding);
-  options->source_encoding = copy_text(plan->source_encoding);
   options->utf8 = plan->encoding != NULL && (!strcmp(plan->encoding, "UTF-8") || !strcmp(plan->encoding, "utf-8"));
   options->unpack = plan->unpack;
   options->sandbox = plan->sandbox;
+  state->stop_hook = plan->interruptible ? mf__stop_hook : NULL;
+  state->library = plan->interruptible ? library_at(plan->path) : NULL;
+  if (plan->interruptible && state->library == NULL) return -1;
+  if (copy_text(plan->encoding, &options->encoding) != 0) return -1;
+  return copy_text(plan->source_encoding, &options->source_encoding);
 }
 
-static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
-  *memory = NULL;
-  if (plan->limit == Py_None && !plan->interruptible) return luaL_newstate();
-  *memory = calloc(1, sizeof **memory);
-  return *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
-}
-
-/* Why there is no state: a LuaJIT without GC64 on a 64-bit machine takes only its own allocator, and then there is one
- * of that. */
-static void fail_without_lua(void) {
-  lua_State *L = luaL_newstate();
-  if (L == NULL) {
+/* Why there is no state: a LuaJIT without GC64 on a 64-bit machine takes only its own allocator, and asks no other one
+ * for anything. */
+static void fail_without_lua(const mf__memory *memory) {
+  if (memory == NULL || memory->refused > 0)
     PyErr_SetString(mf__lua_memory_error_type, "LuaJIT gives no state: not enough memory");
-    return;
-  }
-  lua_close(L);
-  PyErr_SetString(PyExc_RuntimeError, "max_memory and interruptible need a LuaJIT that was built with GC64");
+  else
+    PyErr_SetString(PyExc_RuntimeError, "max_memory and interruptible need a LuaJIT that was built with GC64");
 }
 
+/* NULL with an exception; ${memory}: the account of a state that has one. */
+static lua_State *new_lua(const struct plan *plan, mf__memory **memory) {
+  const int counts = plan->limit != Py_None || plan->interruptible;
+  *memory = counts ? calloc(1, sizeof **memory) : NULL;
+  lua_State *L = !counts ? luaL_newstate() : *memory != NULL ? lua_newstate(mf__memory_allocate, *memory) : NULL;
+  if (L == NULL) fail_without_lua(*memory);
+  return L;
+}
+
+/* Nothing but memory that ends fails here. */
 static int run_opening(struct plan *plan, lua_State *L) {
   lua_atpanic(L, mf__panic);
   int status = lua_cpcall(L, open_state, plan);
-  if (status != 0) PyErr_Format(mf__lua_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
+  if (status != 0)
+    PyErr_Format(mf__lua_memory_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
   lua_settop(L, 0);
   return status == 0 ? mf__call_in(plan->state->bridge, fill_state, plan) : -1;
 }
@@ -248,19 +256,14 @@ static PyObject *open_with(struct plan *plan) {
   lua_State *L = new_lua(plan, &memory);
   plan->state = L != NULL ? mf__state_new((PyTypeObject *)plan->type, L, 1) : NULL;
   if (plan->state == NULL) {
-    if (L != NULL) {
-      lua_close(L);
-    } else {
-      fail_without_lua();
-    }
+    if (L != NULL) lua_close(L);
     free(memory);
     return NULL;
   }
   plan->state->memory = memory;
-  plan->state->stop_hook = plan->interruptible ? mf__stop_hook : NULL;
-  plan->state->library = plan->interruptible ? library_at(plan->path) : NULL;
-  take_options(&plan->state->options, plan);
-  int failed = run_opening(plan, L);
+  int failed = take_options(plan->state, plan);
+  if (failed) PyErr_NoMemory();
+  if (!failed) failed = run_opening(plan, L);
   if (!failed && plan->limit != Py_None) failed = mf__call_in(plan->state->bridge, tighten, NULL);
   if (!failed) failed = set_limit(memory, plan->limit);
   if (!failed) return (PyObject *)plan->state;
