@@ -22,6 +22,7 @@ typedef struct cli_text {
 void *cli_room(void *old, size_t nbytes); /* realloc that ends the program when there is no memory */
 char *cli_copy(const char *s, size_t size);
 void cli_add(cli_text *t, const char *s);
+void cli_add_bytes(cli_text *t, const char *s, size_t size);
 void cli_addf(cli_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cli_add_json(cli_text *t, const char *s); /* quoted; what is no UTF-8 becomes U+FFFD */
 void cli_add_shell(cli_text *t, const char *s); /* quoted where a shell would need it */

@@ -3,6 +3,7 @@
  * A subcommand gets the words from its own name on and returns the program's exit status. A script that has the name
  * of a subcommand is run as ./NAME; a word that names no file and is nearly a subcommand is told so. It must not know
  * what a subcommand does, nor Lua. */
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -69,6 +70,7 @@ static int no_script(const char *word) {
 
 int main(int argc, char **argv) {
   const char *word = argc > 1 ? argv[1] : "";
+  signal(SIGCHLD, SIG_DFL); /* who started us may ignore it, and then no command would have a status */
   for (size_t i = 0; i < SUBCOMMANDS; i++)
     if (strcmp(word, subcommands[i].name) == 0) return subcommands[i].run(argc - 1, argv + 1);
   if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help();

@@ -26,6 +26,7 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
   errno = before;
 }
 
+/* With SA_RESTART no call of this file is cut short by a signal. */
 static void catch_signals(struct sigaction *before) {
   struct sigaction action;
   memset(&action, 0, sizeof action);
@@ -47,24 +48,19 @@ static void become(char *const *command, const struct sigaction *before, const s
   sigprocmask(SIG_SETMASK, mask, NULL);
   execvp(command[0], command);
   const int why = errno;
-  while (write(tell, &why, sizeof why) < 0 && errno == EINTR) continue;
-  _exit(CLI_NO_COMMAND);
+  _exit(write(tell, &why, sizeof why) < 0 ? CLI_TROUBLE : CLI_NO_COMMAND);
 }
 
 static int wait_for(pid_t pid) {
   int raw = 0;
-  while (waitpid(pid, &raw, 0) < 0)
-    if (errno != EINTR) return CLI_TROUBLE;
+  if (waitpid(pid, &raw, 0) < 0) return CLI_TROUBLE;
   return WIFSIGNALED(raw) ? 128 + WTERMSIG(raw) : WEXITSTATUS(raw);
 }
 
 /* What exec failed with, or 0: the pipe closes without a word when exec works. */
 static int failure(int from) {
   int why = 0;
-  ssize_t n;
-  do n = read(from, &why, sizeof why);
-  while (n < 0 && errno == EINTR);
-  return n == (ssize_t)sizeof why ? why : 0;
+  return read(from, &why, sizeof why) == (ssize_t)sizeof why ? why : 0;
 }
 
 static cli_ended not_run(const char *what, int why) {
@@ -82,7 +78,6 @@ cli_ended cli_run(char *const *command) {
   sigset_t all, mask;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return trouble("pipe");
-  fflush(NULL);
   catch_signals(before);
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &mask); /* none may come between fork and knowing the child */

@@ -261,8 +261,8 @@ static bool run_seed(session *s, uint64_t seed) {
 static bool write_all(int fd, const cli_text *text) {
   for (size_t at = 0; at < text->size;) {
     const ssize_t n = write(fd, text->at + at, text->size - at);
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) at += (size_t)n;
+    if (n < 0) return false;
+    at += (size_t)n;
   }
   return true;
 }

@@ -32,7 +32,7 @@ static void need(cli_text *t, size_t more) {
   t->at = cli_room(t->at, t->room);
 }
 
-static void add_bytes(cli_text *t, const char *s, size_t size) {
+void cli_add_bytes(cli_text *t, const char *s, size_t size) {
   need(t, size);
   memcpy(t->at + t->size, s, size);
   t->size += size;
@@ -40,7 +40,7 @@ static void add_bytes(cli_text *t, const char *s, size_t size) {
 }
 
 void cli_add(cli_text *t, const char *s) {
-  add_bytes(t, s, strlen(s));
+  cli_add_bytes(t, s, strlen(s));
 }
 
 void cli_addf(cli_text *t, const char *format, ...) {
@@ -79,7 +79,7 @@ void cli_add_json(cli_text *t, const char *s) {
     else if ((unsigned char)*s < ' ')
       cli_addf(t, "\\u%04x", (unsigned)(unsigned char)*s);
     else
-      add_bytes(t, s, n);
+      cli_add_bytes(t, s, n);
     s += n == 0 ? 1 : n;
   }
   cli_add(t, "\"");
@@ -96,7 +96,7 @@ void cli_add_shell(cli_text *t, const char *s) {
     if (*s == '\'')
       cli_add(t, "'\\''");
     else
-      add_bytes(t, s, 1);
+      cli_add_bytes(t, s, 1);
   }
   cli_add(t, "'");
 }

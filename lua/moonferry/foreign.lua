@@ -32,8 +32,6 @@ local function give_back(handle)
   end
 end
 
-jit.off(give_back)
-
 --- The finalizer of a tensor's handle, which needs no memory. (LuaJIT calls finalizers in the interpreter alone.)
 foreign.give_back = give_back
 

@@ -250,7 +250,6 @@ function Stream:close()
   local key = key_of(place)
   if self._owned then
     give_back(place)
-    ffi.gc(place, nil)
   end
   if rawequal(living[key], self) then
     living[key] = nil

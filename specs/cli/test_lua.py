@@ -114,6 +114,8 @@ def test_errors_that_are_clearer_than_luajits(moonferry):
     assert (done.returncode, done.stderr) == (1, "moonferry: (error object is nil)\n")
     done = moonferry("-e", "error { why = 'x' }")
     assert (done.returncode, done.stderr) == (1, 'moonferry: (error object is { why = "x" })\n')
+    done = moonferry("-e", "error(newproxy())")
+    assert done.returncode == 1 and done.stderr.startswith("moonferry: (error object is userdata: 0x")
     done = moonferry("-jnonsense", "-e", "print(1)")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "moonferry: -j: nonsense is neither on, off or flush nor a module jit.*\n"
@@ -191,6 +193,53 @@ def test_signals_to_a_script(tmp_path, name, text):
     _, err = child.communicate(timeout=600)
     assert text in err
     assert child.returncode == (1 if name == "INT" else -signal.SIGTERM)
+
+
+def listening(folder, code, **rest):
+    """A script that is interpreted, once it has said that it is ready."""
+    child = subprocess.Popen([MOONFERRY, "-joff", "-e", code], env=environment(folder), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True, **rest)  # fmt: skip
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def test_a_second_ctrl_c_stops_a_script_that_has_caught_the_first(tmp_path):
+    """By an error, and not at once as where the first one stopped nothing."""
+    code = """
+    io.stdout:setvbuf 'no'
+    for _, word in ipairs { 'ready', 'again' } do
+      print(word)
+      print(pcall(function() while true do end end))
+    end
+    """
+    child = listening(tmp_path, code)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline().startswith("false\t") and child.stdout.readline() == "again\n"
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=600)
+    assert child.returncode == 1 and err.startswith("moonferry: ") and "interrupted!" in err
+
+
+def test_a_script_that_was_started_with_ctrl_c_ignored_goes_on(tmp_path):
+    """As nohup does it with another signal, and a shell with what it starts in the background."""
+    ignore = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    child = listening(tmp_path, "print 'ready' io.stdout:flush() print(io.read())", **ignore)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate("line\n", timeout=600)
+    assert (child.returncode, out, err) == (0, "line\n", "")
+
+
+def test_ctrl_c_ends_a_script_at_whose_end_a_finalizer_does_not_return(tmp_path):
+    endless = "function() print 'ready' io.stdout:flush() while true do end end"
+    child = listening(tmp_path, f"p = newproxy(true) getmetatable(p).__gc = {endless}")
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == -signal.SIGINT
+
+
+def test_what_was_printed_comes_before_the_error(moonferry):
+    done = subprocess.run([MOONFERRY, "-e", "print 'first' error('then', 0)"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)  # fmt: skip
+    assert done.stdout.startswith("first\nmoonferry: then\n")
 
 
 def test_ctrl_c_in_python_of_a_script(tmp_path):

@@ -121,6 +121,13 @@ def test_errors_leave_the_prompt(prompt):
     assert t.line("1") == "1"
 
 
+def test_what_a_failed_line_held_is_collected(prompt):
+    t = prompt()
+    said = t.line("do local held = newproxy(true) getmetatable(held).__gc = function() print 'gone' end error('x') end")
+    assert said.startswith("gone\nstdin:1: x\n")
+    assert t.end() == 0
+
+
 @edited
 def test_completion(prompt):
     t = prompt()
@@ -269,8 +276,13 @@ def test_a_second_ctrl_c_stops_what_catches_the_first(prompt):
     t.expect("got\t1\nin\t1\n")
     t.interrupt()
     assert "interrupted!" in t.expect("\n> ")
+    assert "has not stopped" not in t.shown
     assert t.line("n < 3") == "true"
     assert t.line("local n = 0 for i = 1, 1000 do n = n + 1 end print(n)") == "1000"
+    t.type("pcall(endless) for i = 1, 1000 do n = n + 1 end print('went on')\r")  # the first one of this line
+    t.expect("\nin\t")
+    t.interrupt()
+    assert t.expect("\n> ").endswith("\nwent on")
 
 
 @pytest.mark.parametrize("code", ["py.exec 'print(flush=True)\\nwhile True: pass'", "py.import 'time'.sleep(100)"])

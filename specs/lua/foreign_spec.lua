@@ -170,7 +170,28 @@ local left = mf.ledger()
 print(("%%d of %%d, %%d failed, %%d left"):format(count, N * ROUNDS, helper.support.support_failures(), left.storages))
 ]]
 
+-- A function that calls Lua at last, when the loop would long have been compiled.
+local LATE = [[
+local ffi, foreign = require "ffi", require "moonferry.foreign"
+ffi.cdef "void qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *));"
+local calls, counts, numbers = 0, {}, ffi.new "int[2]"
+local compare = ffi.cast("int (*)(const void *, const void *)", function()
+  calls = calls + 1
+  return 0
+end)
+local qsort = ffi.C.qsort
+for i = 1, 400 do counts[i] = i < 400 and 1 or 2 end
+for i = 1, 400 do foreign.call(qsort, numbers, counts[i], 4, compare) end
+print(calls)
+]]
+
 describe("foreign code that calls Lua:", function()
+  it("may do so for the first time in any call", function()
+    local output, code = helper.luajit(LATE, "-Ohotloop=3")
+    assert.are.equal("1\n", output)
+    assert.are.equal(0, code)
+  end)
+
   after_each(helper.nothing_left)
 
   local is_drawn = helper.one_in(os.getenv "ASAN_OPTIONS" and 3 or 2)

@@ -32,6 +32,17 @@ gpu.describe("a stream", function()
     assert.is_true(mf.stream(D).handle == handle)
   end)
 
+  it("that was closed is not given back again by the collector, whoever has its handle then", function()
+    mf.stream(D):close()
+    local next_one = mf.stream(D)
+    collectgarbage()
+    collectgarbage()
+    local another = mf.stream(D)
+    assert.is_false(next_one.handle == another.handle)
+    next_one:close()
+    another:close()
+  end)
+
   it("refuses every use once it is closed", function()
     local s, other = mf.stream(D), mf.stream(D)
     local methods = { synchronize = s.synchronize, query = s.query, wait = s.wait }
@@ -186,6 +197,33 @@ gpu.describe("with_stream", function()
     mf.with_stream(s, function()
       assert.is_true(mf.current_stream(D) == s)
     end)
+  end)
+
+  it("finds the object that is current after another one of its handle was closed", function()
+    local theirs = gpu.driver.stream()
+    local first, second = mf.wrap_stream(D, theirs), mf.wrap_stream(D, theirs)
+    first:close()
+    mf.with_stream(second, function()
+      assert.is_true(rawequal(mf.current_stream(D), second))
+    end)
+    second:close()
+    gpu.driver.destroy(theirs)
+  end)
+
+  it("leaves the default stream current where the one before is gone", function()
+    if not gpu.simulated() then
+      return
+    end
+    local theirs = gpu.driver.stream()
+    local before, inner = mf.wrap_stream(D, theirs), mf.stream(D)
+    mf.with_stream(before, function()
+      refuses("with_stream: the stream that was current before cannot be again", mf.with_stream, inner,
+        gpu.driver.destroy, theirs)
+      assert.is_true(mf.current_stream(D) == mf.default_stream(D))
+    end)
+    inner:close()
+    assert.is_true(gpu.sim.sim_findings(gpu.MISUSE) > 0)
+    gpu.sim.sim_reset() -- the driver was asked about a stream that is gone
   end)
 
   it("restores the stream before after an error, which goes on as it was", function()

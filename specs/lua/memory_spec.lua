@@ -2,6 +2,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local helper = require "helper"
+local owners = require "moonferry.owner"
 
 local C = helper.C
 
@@ -132,11 +133,11 @@ describe("failing allocations", function()
   end)
 
   it("let go of owners that C lets go of, soon and to the last byte", function()
-    local memory, owners = ffi.new "float[1]", setmetatable({}, { __mode = "v" })
+    local memory, held = ffi.new "float[1]", setmetatable({}, { __mode = "v" })
     local function wrap_many(n)
       for _ = 1, n do
         local object = {}
-        owners[#owners + 1] = object
+        held[#held + 1] = object
         local t = assert(mf.wrap(memory, { 1 }, "float32", { owner = object }))
         local m = t:to_dlpack()
         t:close()
@@ -147,13 +148,74 @@ describe("failing allocations", function()
     collectgarbage()
     collectgarbage()
     local alive = 0
-    for _ in pairs(owners) do
+    for _ in pairs(held) do
       alive = alive + 1
     end
     assert.is_true(alive <= 130, alive .. " owners are alive")
     local before = allocated()
     wrap_many(20000)
     assert.is_true(allocated() - before < 100000, allocated() - before .. " bytes more")
+  end)
+
+  -- Wraps memory under an owner of its own and lets go of it where Lua does not hear of that.
+  local function wrap_and_release(watch)
+    local object = {}
+    watch[#watch + 1] = object
+    local t = mf.wrap(ffi.new "float[1]", 1, "float32", { owner = object })
+    local m = t:to_dlpack()
+    t:close()
+    m.deleter(m)
+  end
+
+  -- Calls fn while another function is called between two instructions of it, once; says whether there were so many.
+  local function with_between(at, between, fn)
+    local count = 0
+    debug.sethook(function()
+      count = count + 1
+      if count == at then
+        between()
+      end
+    end, "", 1)
+    fn()
+    debug.sethook()
+    return count > at
+  end
+
+  it("drop an owner once, whatever comes between", function()
+    local watch, at, more = setmetatable({}, { __mode = "v" }), 0, true
+    jit.off()
+    jit.flush()
+    while more do
+      at = at + 1
+      wrap_and_release(watch)
+      more = with_between(at, owners.sweep, owners.sweep)
+      local t = mf.wrap(ffi.new "float[1]", 1)
+      with_between(at, owners.sweep, function() t:close() end)
+      local another = mf.wrap(ffi.new "float[1]", 1)
+      wrap_and_release(watch)
+      with_between(at, function() another:close() end, owners.sweep)
+      owners.sweep()
+    end
+    jit.on()
+    assert.is_true(at > 20)
+    collectgarbage()
+    assert.is_nil(next(watch))
+  end)
+
+  it("look for them ever more rarely where many stay", function()
+    local sweep, sweeps, keep = owners.sweep, 0, {}
+    function owners.sweep()
+      sweeps = sweeps + 1
+      sweep()
+    end
+    for i = 1, 3000 do
+      keep[i] = mf.wrap(ffi.new "float[1]", 1)
+    end
+    owners.sweep = sweep
+    for i = 1, 3000 do
+      keep[i]:close()
+    end
+    assert.is_true(sweeps <= 6, sweeps .. " times")
   end)
 
   it("do not touch an owner that was to be held", function()
@@ -218,6 +280,19 @@ describe("the garbage collector", function()
     local survived = watch[1] ~= nil
     collectgarbage("restart")
     assert.is_true(survived)
+  end)
+
+  it("lets go of the owners of what it has collected", function()
+    local watch = setmetatable({}, { __mode = "v" })
+    do
+      local object = {}
+      watch[1] = object
+      mf.wrap(ffi.new "float[1]", 1, "float32", { owner = object })
+    end
+    mf.gc_limit(2 ^ 20)
+    mf.empty(2 ^ 21, "uint8"):close()
+    collectgarbage()
+    assert.is_nil(watch[1])
   end)
 
   it("runs more rarely where much stays alive", function()

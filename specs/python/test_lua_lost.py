@@ -48,7 +48,7 @@ jit.off()
 local ring, taken = mf.ring({ 3 }, "int8", 2)
 local ffi, gl = require "ffi", require "moonferry.gl"
 ffi.cdef 'void spec_keep(mf_tensor *t) __asm__("mf_tensor_retain"); int getpid(void);'
-local C, owners = require "moonferry.lib", require "moonferry.owner"
+local C, owners, room = require "moonferry.lib", require "moonferry.owner", require "moonferry.place".room
 local spec_keep = C.spec_keep
 local function keep(t)
   local handle = ffi.new("mf_tensor *[1]", t.handle)[0] -- another object, with no finalizer
@@ -106,9 +106,11 @@ local function give_back()
   end
   return buffers
 end
--- At another depth of calls Lua's stack grows in another place.
+-- At another depth of calls Lua's stack grows in another place, and leaves memory for what comes next. Below 0 it has
+-- grown before.
 local function at_depth(n)
-  if n == 0 then make() else at_depth(n - 1) end
+  if n < 0 then room() end
+  if n > 0 then at_depth(n - 1) else make() end
   return nil
 end
 return at_depth, give_back
@@ -123,7 +125,7 @@ def opened(maker):
     return lua, make, give_back
 
 
-@pytest.mark.parametrize("depth", [0, 13, *one_in(20, range(1, 40))])
+@pytest.mark.parametrize("depth", [-1, 0, 13, *one_in(20, range(1, 40))])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_limit_at_every_place_loses_nothing(name, depth):
     lua, make, give_back = opened(MAKERS[name])
