@@ -20,7 +20,7 @@ local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
 
 local floor = math.floor
-local misuse, show = errors.misuse, errors.show
+local misuse = errors.misuse
 ---@class moonferry.Tensor
 local Tensor, handle_of, info_of = tensor.Tensor, tensor.handle_of, tensor.info
 
@@ -265,7 +265,8 @@ local function coordinate(t, verb, axis, x)
   elseif x < 0 and x + extent >= 0 then
     return x + extent
   end
-  misuse("%s: coordinate %d is %s, outside 0 ... %s", verb, axis, show(tonumber(x)), show(tonumber(extent) - 1))
+  local digits = tostring(ffi.cast("int64_t", x)):match "^-?%d+"
+  misuse("%s: index %s is out of range for axis %d of extent %d", verb, digits, axis, tonumber(extent))
 end
 
 -- The checked place of an element of at most three axes, counted in elements.

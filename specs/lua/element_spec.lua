@@ -140,8 +140,10 @@ describe("get and put", function()
   it("refuse coordinates that are out of range or no integers", function()
     local t = mf.zeros({ 2, 3 })
     for _, bad in ipairs { 2, -3, 2 ^ 31, -2 ^ 31, 2 ^ 53, 5LL, HIGHEST, LOWEST } do
-      refuses("outside 0 ... 1", t.get, t, bad, 0)
-      refuses("outside 0 ... 1", t.put, t, bad, 0, 1)
+      local digits = tostring(ffi.cast("int64_t", bad)):match "-?%d+"
+      local said = ("index %s is out of range for axis 0 of extent 2"):format(digits)
+      refuses("get: " .. said, t.get, t, bad, 0)
+      refuses("put: " .. said, t.put, t, bad, 0, 1)
     end
     for _, bad in ipairs { 0.5, 0 / 0, 1 / 0, -1 / 0, 2 ^ 60, "0", true, {}, print, LARGEST, ffi.new("float[1]") } do
       refuses("coordinate 1: expected an integer", t.get, t, 0, bad)
@@ -149,7 +151,8 @@ describe("get and put", function()
     end
     refuses("coordinate 0: expected an integer", t.get, t, nil, 0)
     local deep = mf.zeros({ 1, 1, 1, 2 })
-    refuses("get: ", deep.get, deep, 0, 0, 0, 2)
+    refuses("get: index 2 is out of range for axis 3 of extent 2", deep.get, deep, 0, 0, 0, 2)
+    refuses("put: index -2 is out of range for axis 2 of extent 1", deep.put, deep, 0, 0, -2, 0, 7)
     refuses("coordinate 3: expected an integer", deep.put, deep, 0, 0, 0, 0 / 0, 1)
   end)
 

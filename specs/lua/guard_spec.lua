@@ -19,7 +19,8 @@ describe("a guarded tensor", function()
     assert.are.equal(2, g.ndim)
     assert.are.equal("guarded tensor: 2 x 3, float32", tostring(g))
     for said, wrong in pairs {
-      ["coordinate 0 is 2, outside 0 ... 1"] = { 2, 0 }, ["coordinate 1 is 3, outside 0 ... 2"] = { 0, 3 },
+      ["index 2 is out of range for axis 0 of extent 2"] = { 2, 0 },
+      ["index 3 is out of range for axis 1 of extent 3"] = { 0, 3 },
       ["expected 2 coordinates, got 1"] = { 0 }, ["expected 2 coordinates, got 3"] = { 0, 0, 0 },
       ["coordinate 0: expected an integer, got 0.5"] = { 0.5, 0 },
       ['coordinate 0: expected an integer, got "a"'] = { "a", 0 },
@@ -27,7 +28,8 @@ describe("a guarded tensor", function()
       refuses("get: " .. said, function() g:get(unpack(wrong)) end)
     end
     for said, wrong in pairs {
-      ["coordinate 0 is 2, outside 0 ... 1"] = { 2, 0, 1 }, ["coordinate 1 is -4, outside 0 ... 2"] = { 0, -4, 1 },
+      ["index 2 is out of range for axis 0 of extent 2"] = { 2, 0, 1 },
+      ["index -4 is out of range for axis 1 of extent 3"] = { 0, -4, 1 },
       ["expected 2 coordinates and a value, got 2 arguments"] = { 0, 0 },
       ['dtype float32 expects a number, got "a"'] = { 0, 0, "a" },
       ["dtype float32 expects a number, got a table"] = { 0, 0, {} },

@@ -145,8 +145,8 @@ local OPERATORS = {
 
 -- Coordinates, axes and extents: Lua's lists count from 1, coordinates and axes from 0.
 local NUMBERS = {
-  { "local _ = t:get(2, 0)", "get: coordinate 0 is 2", "0 ... 1" },
-  { "local _ = t:get(0, -4)", "get: coordinate 1 is -4", "0 ... 2" },
+  { "local _ = t:get(2, 0)", "get: index 2 is out of range for axis 0 of extent 2" },
+  { "local _ = t:get(0, -4)", "get: index -4 is out of range for axis 1 of extent 3" },
   { "local _ = t:get(0)", "get: expected 2 coordinates, got 1" },
   { "local _ = t:get(0, 0, 0)", "get: expected 2 coordinates, got 3" },
   { "local _ = t:get(0, 0.5)", "coordinate", "0.5" },

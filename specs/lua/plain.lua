@@ -36,7 +36,7 @@ end
 assert(sum == 49 * 25 * 39 * 20)
 assert(t:permute_dims():copy():permute_dims():equal(t))
 assert(t:view({ nil, nil, -1 }, mf.all):get(0, 1) == 49)
-assert(refused(t.get, t, 50, 0):find("outside 0 ... 49", 1, true))
+assert(refused(t.get, t, 50, 0):find("index 50 is out of range for axis 0 of extent 50", 1, true))
 assert(mf.scope(function(s)
   return s:keep(t:astype("float64"))
 end):get(2, 3) == 6)

@@ -1,9 +1,7 @@
 """What becomes a tensor, and what a tensor becomes, where a few microseconds do not matter.
 
-Responsible for asarray and tensor, __array_interface__ both ways and its type strings, __array__ and pickling.
-Invariant: memory
-is shared unless a copy was asked for, and a shared tensor keeps its owner. Exchange by DLPack is not done
-here but in C.
+Responsible for asarray and tensor, __array_interface__ both ways, __array__ and pickling. Invariant: memory is shared
+unless a copy was asked for, and a shared tensor keeps its owner. Exchange by DLPack is not done here but in C.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any
 from moonferry import _core, _typestr
 from moonferry._core import ExchangeError, Tensor
 from moonferry._dtype import Device, DType, remedy
+from moonferry._interface import Interface, integer
 
 # The formats of PEP 3118 whose byte order matters, in the sizes that stand behind a sign for it.
 _FORMATS = {
@@ -199,35 +198,37 @@ def _array_of(obj, copy):
     raise ExchangeError(f"asarray: copy=False, but {refused}") from None
 
 
-def element_strides(strides, shape, itemsize, what):
-    """Strides in elements, from those in bytes."""
-    if strides is None:
-        return None
-    for step, extent in zip(strides, shape):
-        if extent > 1 and step % itemsize:
-            raise ExchangeError(f"{what}: stride {step} is no multiple of {itemsize}")
-    return tuple(step // itemsize for step in strides)
-
-
-def _from_interface(obj, interface, copy):
-    shape = tuple(interface["shape"])
-    text = _typestr.text_of(interface["typestr"])
-    swapped, dtype = _typestr.is_swapped(text), _typestr.dtype_of(text, "__array_interface__")
+def _from_interface(obj, fields, copy):
+    interface = Interface("__array_interface__", fields, describe(obj))
+    shape = interface.shape()
+    text, dtype = interface.typestr()
+    swapped = _typestr.is_swapped(text)
     if swapped and copy is False:
         raise ExchangeError(f"asarray: copy=False, but the bytes of {text!r} are in the other order")
-    if interface.get("mask") is not None:
-        raise ExchangeError("__array_interface__: a mask cannot be exchanged")
-    strides = element_strides(interface.get("strides"), shape, dtype.itemsize, "__array_interface__")
-    data = interface.get("data")
-    if isinstance(data, tuple):
-        address, readonly = data
-        made = _core._wrap_pointer(address or 0, shape, strides, dtype, readonly, obj)
+    interface.refuse_mask()
+    strides = interface.strides(shape, dtype.itemsize)
+    if isinstance(interface.get("data"), (tuple, list)):
+        address, readonly = interface.address(shape)
+        made = interface.wrapped(address, shape, strides, dtype, readonly, obj)
     else:
-        offset = interface.get("offset", 0)
-        memory = _core.frombuffer(obj if data is None else data, "uint8", -1, offset)
+        memory = _bytes_of(interface)
         _check_interface_extent(memory, shape, strides, dtype.itemsize)
-        made = _core._wrap_pointer(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
+        made = interface.wrapped(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
     return _native(made.copy().reshape(-1).reinterpret("uint8"), shape, dtype) if swapped else made
+
+
+def _bytes_of(interface):
+    """Those of the buffer that has the elements."""
+    try:
+        memory = _core.frombuffer(interface.get("data"))
+    except TypeError:
+        expected = "an address and a bool, or an object with the buffer protocol,"
+        raise interface.refusal("data", expected) from None
+    offset = interface.get("offset")
+    first = integer(0 if offset is None else offset, 0, memory.nbytes)
+    if first is None:
+        raise interface.refusal("offset", f"an integer from 0 to {memory.nbytes}, the bytes of the buffer,")
+    return memory[first:]
 
 
 def _check_interface_extent(memory, shape, strides, itemsize):

@@ -14,6 +14,7 @@ from typing import Any
 
 from moonferry import _convert, _core, _typestr
 from moonferry._core import ExchangeError, Stream, Tensor
+from moonferry._interface import Interface, integer
 
 _NAME = "__cuda_array_interface__"
 _USABLE = ("cuda", "cuda_host", "cuda_managed")
@@ -53,53 +54,13 @@ def array_interface(t):
     }
 
 
-def _field(interface, name, kind, owner):
-    value = interface.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ExchangeError(f"{_NAME}: {name} is {value!r} (from a {_convert.describe(owner)})")
-    return value
-
-
-def _shape(interface, owner):
-    shape = tuple(_field(interface, "shape", (tuple, list), owner))
-    for extent in shape:
-        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
-            raise ExchangeError(f"{_NAME}: shape is {shape!r}; extents of 0 and more expected")
-    return shape
-
-
-def _strides(interface, shape, itemsize, owner):
-    if interface.get("strides") is None:
-        return None
-    strides = _field(interface, "strides", (tuple, list), owner)
-    if any(not isinstance(step, int) or isinstance(step, bool) for step in strides):
-        raise ExchangeError(f"{_NAME}: strides are {strides!r}; ints expected")
-    if len(strides) != len(shape):
-        raise ExchangeError(f"{_NAME}: strides are {strides!r}, but shape is {shape!r}")
-    return _convert.element_strides(strides, shape, itemsize, _NAME)
-
-
-def _data(interface, shape, owner):
-    data = _field(interface, "data", (tuple, list), owner)
-    if len(data) != 2 or not isinstance(data[0], (int, type(None))) or isinstance(data[0], bool):
-        raise ExchangeError(f"{_NAME}: data is {data!r}; an address and a bool expected")
-    address, readonly = data[0] or 0, bool(data[1])
-    if not 0 <= address < 1 << 64:
-        raise ExchangeError(f"{_NAME}: data is {data!r}, which is no address")
-    if address == 0 and 0 not in shape:
-        raise ExchangeError(f"{_NAME}: data is {data!r}, but there are elements")
-    return address, readonly
-
-
 def _producer_stream(interface):
     """The stream that orders the producer's work, None where it says that there is nothing to wait for."""
-    number = interface.get("stream")
-    if number is None:
+    if interface.get("stream") is None:
         return None
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ExchangeError(f"{_NAME}: stream is {number!r}; an int or None expected")
-    if number <= 0:
-        raise ExchangeError(f"{_NAME}: stream is {number}, which does not say which stream; 1, 2 or a handle expected")
+    number = integer(interface.get("stream"), 1, 2**64 - 1)
+    if number is None:
+        raise interface.refusal("stream", "None, 1, 2 or a stream's handle")
     return number
 
 
@@ -115,16 +76,15 @@ def _syncs(sync):
 
 
 def _interface_of(obj):
-    interface = getattr(obj, _NAME, None)
-    if interface is None:
+    fields = getattr(obj, _NAME, None)
+    if fields is None:
         raise AttributeError(f"from_cuda_array: a {_convert.describe(obj)} has no {_NAME}")
-    if not isinstance(interface, dict):
-        raise ExchangeError(f"{_NAME} of a {_convert.describe(obj)} is a {_convert.describe(interface)}, not a dict")
-    version = _field(interface, "version", int, obj)
-    if version < 2:
-        raise ExchangeError(f"{_NAME}: version is {version}; 2 or more expected (from a {_convert.describe(obj)})")
-    if interface.get("mask") is not None:
-        raise ExchangeError(f"{_NAME}: a mask cannot be exchanged (from a {_convert.describe(obj)})")
+    if not isinstance(fields, dict):
+        raise ExchangeError(f"{_NAME} of a {_convert.describe(obj)} is a {_convert.describe(fields)}, not a dict")
+    interface = Interface(_NAME, fields, _convert.describe(obj))
+    if integer(interface.get("version"), 2) is None:
+        raise interface.refusal("version", "an integer from 2")
+    interface.refuse_mask()
     return interface
 
 
@@ -152,16 +112,15 @@ def from_cuda_array(obj: Any, *, stream: Stream | Any = None, sync: bool = True)
     or a pointer that CUDA does not know.
     """
     interface = _interface_of(obj)
-    shape = _shape(interface, obj)
-    text = _field(interface, "typestr", str, obj)
-    dtype = _typestr.dtype_of(text, _NAME)
+    shape = interface.shape()
+    text, dtype = interface.typestr()
     if _typestr.is_swapped(text):
-        raise ExchangeError(f"{_NAME}: typestr {text!r} has its bytes in the other order")
-    strides = _strides(interface, shape, dtype.itemsize, obj)
-    address, readonly = _data(interface, shape, obj)
+        raise interface.refusal("typestr", "this machine's byte order")
+    strides = interface.strides(shape, dtype.itemsize)
+    address, readonly = interface.address(shape)
     number = _producer_stream(interface)
     device = _place(address)
-    t = _core._wrap_pointer(address, shape, strides, dtype, readonly, obj, device)
+    t = interface.wrapped(address, shape, strides, dtype, readonly, obj, device)
     if address and number is not None and _syncs(sync):
         _record(t, number, not readonly)
     if address and stream is not None:

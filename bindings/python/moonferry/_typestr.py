@@ -6,7 +6,6 @@ are in the other order.
 
 import sys
 
-from moonferry._core import ExchangeError
 from moonferry._dtype import DType
 
 LITTLE = sys.byteorder == "little"
@@ -28,16 +27,14 @@ def is_swapped(text):
     return text[:1] == (">" if LITTLE else "<") and text[2:] != "1"
 
 
-def dtype_of(text, what):
-    """The DType of an array interface's type string, in this machine's byte order."""
+def dtype_of(text):
+    """The DType of an array interface's type string, in this machine's byte order; None where there is none."""
     order, kind, digits = text[:1], text[1:2], text[2:]
-    code = _KINDS.get(kind)
-    bits = 8 * int(digits) if digits.isdigit() else 0
-    known = code is not None and bits in _WIDTHS.get(code, ())
-    if order not in ("<", ">", "|", "=") or not known:
-        raise ExchangeError(f"{what}: typestr {text!r} has no dtype")
+    known = {str(bits // 8): bits for bits in _WIDTHS.get(_KINDS.get(kind, -1), ())}
+    if order not in ("<", ">", "|", "=") or digits not in known:
+        return None
     names = {"i": "int", "u": "uint", "f": "float", "c": "complex"}
-    return DType("bool" if kind == "b" else f"{names[kind]}{bits}")
+    return DType("bool" if kind == "b" else f"{names[kind]}{known[digits]}")
 
 
 def of(dtype, what):

@@ -14,8 +14,8 @@ static int locate(const mf_tensor *t, const int64_t *coords, int32_t ncoords, in
     const int64_t extent = t->dl.shape[i];
     const int64_t c = coords[i] < 0 ? coords[i] + extent : coords[i];
     if (c < 0 || c >= extent)
-      return mf__fail(err, MF_EBOUNDS, "coords[%d] is %lld, out of range for extent %lld", i,
-                      (long long)coords[i], (long long)extent);
+      return mf__fail(err, MF_EBOUNDS, "index %lld is out of range for axis %d of extent %lld", (long long)coords[i], i,
+                      (long long)extent);
     /* Unsigned, because a tensor without elements may carry any strides until its empty axis refuses. */
     *at = (int64_t)((uint64_t)*at + (uint64_t)c * (uint64_t)t->dl.strides[i]);
   }
