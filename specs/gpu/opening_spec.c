@@ -112,6 +112,44 @@ static void a_driver_that_does_not_start_is_quoted(void **state) {
   in_fork_with("SIM_FAIL=" FIRST ":999", broken);
 }
 
+/* The greatest pitch of each device is asked. */
+static const char *const pitch_call = IS_HIP ? "hipDeviceGetAttribute" : "cuDeviceGetAttribute";
+
+static void pitch_unknown(void) {
+  refused("answered 999");
+  CHECK(strcmp(err.call, pitch_call) == 0 || strcmp(err.call, "cuDeviceGet") == 0);
+}
+
+static void the_greatest_pitch_of_each_device_is_asked(void **state) {
+  char setting[64];
+  (void)state;
+  needs_simulator_later();
+  for (int i = 1; i <= 2; i++) {
+    snprintf(setting, sizeof setting, "SIM_FAIL=%s@%d:999:once", pitch_call, i);
+    in_fork_with(setting, pitch_unknown);
+    snprintf(setting, sizeof setting, "SIM_FAIL=cuDeviceGet@%d:999:once", i);
+    if (!IS_HIP) in_fork_with(setting, pitch_unknown);
+  }
+}
+
+static void pitch_of_600(void) {
+  int32_t n;
+  CHECK(gpu->device_count(&n, &err) == MF_OK && mf__pitch_max() == 600);
+}
+
+static void pitch_unlimited(void) {
+  int32_t n;
+  CHECK(gpu->device_count(&n, &err) == MF_OK && mf__pitch_max() >= INT32_MAX);
+}
+
+/* Some HIP runtimes give the low half of a large number. */
+static void a_pitch_that_is_no_size_limits_nothing(void **state) {
+  (void)state;
+  needs_simulator_later();
+  in_fork_with("SIM_MAX_PITCH=600", pitch_of_600);
+  if (IS_HIP) in_fork_with("SIM_MAX_PITCH=0", pitch_unlimited);
+}
+
 /* Missing functions. */
 
 static const char *missing = "";
@@ -437,6 +475,8 @@ int main(void) {
       cmocka_unit_test(the_oldest_driver_is_enough),
       cmocka_unit_test(a_machine_without_devices_says_so),
       cmocka_unit_test(a_driver_that_does_not_start_is_quoted),
+      cmocka_unit_test(the_greatest_pitch_of_each_device_is_asked),
+      cmocka_unit_test(a_pitch_that_is_no_size_limits_nothing),
       cmocka_unit_test(each_missing_function_is_named),
       cmocka_unit_test(an_array_of_an_unknown_format_is_refused),
       cmocka_unit_test(without_an_optional_function_the_rest_works),

@@ -249,6 +249,34 @@ static void a_trim_leaves_a_buffer_that_is_in_use(void **state) {
   assert_int_equal(sim_ask_left("events"), 0);
 }
 
+/* The context of a device that nothing of ours is left on goes, whichever buffers the next device has. */
+static void buffers_of_the_next_device_keep_no_context(void **state) {
+  int64_t shape[] = {NBYTES}, stride[] = {1};
+  mf_tensor *next;
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  skip_unless(other_device_type() == kDLCUDA, "HIP gives no contexts back");
+  trim_all();
+  const int64_t retained = sim_ask_left("retains");
+  const DLTensor foreign = {.data = other_alloc(1, NBYTES), .device = gpu(1), .ndim = 1, .dtype = {kDLUInt, 8, 1},
+                            .shape = shape, .strides = stride};
+  OK(mf_tensor_wrap(&foreign, 0, NULL, NULL, &next, &err));
+  scene s = open_scene();
+  OK(upload(&s, 1));
+  OK(mf_tensor_copy(next, s.host, &err));
+  synchronize(0);
+  synchronize(1);
+  close_scene(&s);
+  mf_tensor_release(next);
+  assert_int_equal(sim_ask_left("retains"), retained + 2);
+  trim(gpu(0));
+  assert_int_equal(sim_ask_left("retains"), retained + 1);
+  trim(gpu(1));
+  assert_int_equal(sim_ask_left("retains"), retained);
+  other_free(1, foreign.data);
+}
+
 /* Nothing is given back then, and nothing is left half done: the next copy and the next trim are as any. */
 static void a_trim_that_cannot_enter_changes_nothing(void **state) {
   const char *const calls[] = {
@@ -332,6 +360,7 @@ int main(void) {
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
       SPEC(either_trim_gives_them_back),
       SPEC(a_trim_leaves_a_buffer_that_is_in_use),
+      SPEC(buffers_of_the_next_device_keep_no_context),
       SPEC(a_trim_that_cannot_enter_changes_nothing),
       SPEC(a_copy_inside_of_a_trim_takes_another_buffer),
       SPEC(a_buffer_without_memory_leaves_no_event),
