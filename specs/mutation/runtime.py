@@ -49,10 +49,6 @@ MIXED = {
     "simd.c": "which instructions a processor has",
     "tiles.c": "a layout as tiles",
 }
-# Files of which some mutant has not been judged yet: the sample leaves them out, for a survivor there is no news.
-NOT_YET = {f"{name}.c" for name in (
-    "stage".split()
-)}  # fmt: skip
 DRIVERS = {"cuda": ("cuda", "CUDA"), "rocm": ("hip", "HIP")}
 # Those that look inside of one driver's kernels.
 OF_ONE = {"kernel_spec": "cuda", "hiprtc_spec": "rocm"}
