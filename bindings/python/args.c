@@ -78,10 +78,9 @@ int core_args_self(PyObject *self, const core_signature *sig, PyObject *const *a
   return core_args(core_state_of_tensor(self), sig, args, nargs, kwnames, out);
 }
 
-/* ${number} does not fit in 64 bits. Python refuses to print the longest, which must not become another error. */
+/* ${number} does not fit in 64 bits. Python refuses to print the longest; that error is replaced, too. */
 int core_raise_too_large(PyObject *kind, const char *what, PyObject *number) {
   PyObject *digits = PyObject_Str(number);
-  if (digits == NULL) PyErr_Clear();
   if (digits != NULL && PyUnicode_GET_LENGTH(digits) <= 80)
     PyErr_Format(kind, "%s is %U, which does not fit in 64 bits", what, digits);
   else

@@ -250,7 +250,6 @@ static DLManagedTensorVersioned *with_bits(DLManagedTensorVersioned *inner, mf_t
   *p = (packed){.outer = *inner, .inner = inner, .bits = bits};
   p->outer.deleter = delete_packed;
   p->outer.dl_tensor.data = mf_tensor_dltensor(bits)->data;
-  p->outer.dl_tensor.byte_offset = 0;
   return &p->outer;
 }
 

@@ -148,8 +148,6 @@ static PyObject *ask_host(core_import *request) {
   core_state *state = request->state;
   PyObject *stack[3] = {NULL, request->x, state->max_version};
   question q = {.device = {.device_type = kDLCPU}};
-  request->promised = true;
-  request->ordered = false;
   PyObject *capsule = call_method(request, stack + 1, 1, state->dlpack_kw[0]);
   return capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError) ? capsule : call_again(request, &q);
 }

@@ -226,16 +226,11 @@ static int import_from_table(core_import *request, const core_producer *producer
 }
 
 static int import_object(core_import *request, mf_tensor **out) {
-  if (PyCapsule_CheckExact(request->x)) {
-    request->promised = true; /* nothing is copied here, and nobody else can be asked */
-    return import_capsule(request, request->x, out);
-  }
+  if (PyCapsule_CheckExact(request->x)) return import_capsule(request, request->x, out);
   const core_producer *producer = core_producer_of(request->state, Py_TYPE(request->x));
   if (producer == NULL) return -1;
-  if (producer->api != NULL && producer->api->managed_tensor_from_py_object_no_sync != NULL) {
-    request->promised = false;
+  if (producer->api != NULL && producer->api->managed_tensor_from_py_object_no_sync != NULL)
     return import_from_table(request, producer, out);
-  }
   request->method = producer->dlpack;
   request->host = producer->host;
   request->frozen = producer->frozen;

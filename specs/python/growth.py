@@ -390,6 +390,7 @@ CALLS = {
         refused(mf.wrap, t.data_ptr, (-1,), "int8", owner=object()),
         refused(mf.frombuffer, 5),
         refused(mf.tensor, [300], "int8"),
+        refused(mf.ones, 3, "float32x4"),  # made, but not filled
     ),
     "a list that Lua takes for an array": in_lua("return python.tensor(...)", lambda: [1.5, 2.5]),
     "a ring without a free slot": lambda: [
@@ -407,8 +408,7 @@ def ring():
 
 
 long_table = lua.table_from(list(range(300)))
-flat, truth, one = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1))
-whole = mf.tensor(3, "int8")
+flat, truth, one, whole = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1)), mf.tensor(3, "int8")
 odd_strides = np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"]
 
 
@@ -457,6 +457,7 @@ SHARED = [
     t.dtype,
     t.__dlpack_device__(),
     np.dtype("float32"),
+    library("moonferry._dtype").resolve(np.dtype("int8")),
     lua,
     hosting,
     fails,

@@ -1,12 +1,14 @@
 """Apache Arrow's PyCapsule interface, out and in: structs read as the standard has them. specs/exchange/test_arrow.py
 has pyarrow, polars and duckdb."""
 
+import contextlib
 import ctypes
 import gc
 
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 from moonferry import _arrow
 
@@ -100,6 +102,35 @@ def test_the_memory_lives_until_the_last_part_that_was_moved_is_released():
     assert (ctypes.c_int32 * 4).from_address(moved.buffers[1])[:] == [1, 2, 3, 4]
     moved.release(ctypes.addressof(moved))
     assert not moved.release
+
+
+def test_bits_of_memory_that_was_used_before():
+    """Of each size that the bits may have, what was there goes."""
+    for n in range(1, 40):
+        used = [mf.full((n,), 255, "uint8") for _ in range(20)]
+        del used
+        assert not any(mf.from_arrow(mf.zeros((8 * n,), "bool")).tolist())
+
+
+def test_a_capsule_that_goes_while_an_exception_is_on_its_way_leaves_that_alone():
+    """The memory's deleter is Python code, which would meet it."""
+    producer, met = abi.Producer(), []
+
+    def delete(struct):
+        met.append(struct)
+        with contextlib.suppress(KeyError):
+            {}[0]
+
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(delete)
+    producer.struct.deleter = ctypes.cast(deleter, ctypes.c_void_p).value
+
+    def fails():
+        assert not met
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        print(mf.from_dlpack(producer.capsule()).__arrow_c_array__(), fails())
+    assert len(met) == 1
 
 
 def test_a_consumer_that_releases_leaves_nothing_to_the_capsule():

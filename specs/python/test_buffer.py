@@ -7,6 +7,7 @@ import gc
 import numpy as np
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 SIMPLE, WRITABLE, FORMAT, ND = 0, 1, 4, 8
@@ -121,6 +122,28 @@ def test_formats_are_pep_3118s(dtype):
 def test_dtypes_without_a_format_are_buffer_errors(dtype):
     with pytest.raises(BufferError, match=dtype):
         memoryview(mf.zeros((4,), dtype))
+
+
+def test_a_request_that_is_refused_names_no_owner():
+    """As PEP 3118 demands: what the caller had there before would be given back."""
+    with mf.zeros(2) as closed:
+        pass
+    for t, flags in ((closed, SIMPLE), (mf.zeros(2, "bfloat16"), SIMPLE), (mf.zeros(2).as_readonly(), WRITABLE)):
+        view = Buffer(obj=id(closed))
+        with pytest.raises((BufferError, ValueError), match="closed|bfloat16|read-only"):
+            c.pythonapi.PyObject_GetBuffer(c.py_object(t), c.byref(view), flags)
+        assert view.obj is None
+
+
+def test_an_empty_buffer_has_an_address():
+    """C code may give it to memcpy, which takes no NULL."""
+    producer = abi.Producer((0,), (1,))
+    producer.dl.data = None
+    t = mf.from_dlpack(producer.capsule())
+    assert t.data_ptr == 0
+    view = get(t, STRIDES)
+    assert view.buf and view.len == 0
+    release(view)
 
 
 def test_a_view_holds_the_memory_until_it_is_released():

@@ -50,6 +50,12 @@ def test_full_infers_the_dtype_from_the_value(value):
     assert t.dtype == np.full((2,), value).dtype.name and t.tolist() == [value] * 2
 
 
+@pytest.mark.parametrize(("name", "value", "dtype"), [("__index__", 7, "int64"), ("__float__", 2.5, "float64")])
+def test_full_takes_a_number_that_has_no_dtype(name, value, dtype):
+    t = mf.full((2,), type("Number", (), {name: lambda self: value})())
+    assert (t.dtype, t.tolist()) == (dtype, [value] * 2)
+
+
 def test_a_shape_may_be_one_integer():
     assert mf.empty(4).shape == (4,)
     assert mf.zeros(np.int64(3)).shape == (3,)
@@ -78,6 +84,12 @@ def test_a_shape_that_cannot_be_is_refused(shape, error):
             make(shape)
     with pytest.raises(error):
         mf.full(shape, 0)
+
+
+def test_a_shape_with_too_many_axes_is_refused_before_it_is_read():
+    for make in (lambda: mf.zeros((1,) * 65), lambda: mf.zeros(1).reshape(*(1,) * 65)):
+        with pytest.raises(ValueError, match="shape has 65 axes, at most 64 are possible"):
+            make()
 
 
 def test_more_memory_than_there_is_raises_memory_error():

@@ -165,6 +165,24 @@ def test_a_producer_without_a_device_is_taken_at_its_capsules_word():
     assert source.made.deletes == 1
 
 
+def test_a_device_that_is_nonsense_is_no_answer():
+    """What reading it raises does not reach the question, which is asked once and in full."""
+    source = Modern()
+    source.device = ("cpu", None)
+    t = mf.from_dlpack(source, copy=True)
+    assert t.shape == (2, 3) and [call["copy"] for call in source.calls] == [True]
+
+
+def test_what_the_device_raises_passes_through():
+    class Raises(Modern):
+        @property
+        def __dlpack_device__(self):
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        mf.from_dlpack(Raises(), copy=True)
+
+
 @pytest.mark.parametrize(
     "error", [BufferError, ValueError, RuntimeError, KeyError, MemoryError, KeyboardInterrupt, NotImplementedError]
 )

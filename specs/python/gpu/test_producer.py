@@ -1,0 +1,161 @@
+"""What a producer of another library on a device is asked for, and what is believed of its answer."""
+
+import sys
+
+import pytest
+
+import dlpack_abi as abi
+import moonferry as mf
+
+NBYTES = 64
+
+
+class Theirs:
+    """Memory of the driver's, handed out by one struct. It writes ${value} on the stream that it is told."""
+
+    value = 5
+
+    def __init__(self, gpu, place=None):
+        self.gpu, self.calls = gpu, []
+        self.ours = None if place is None else mf.full((NBYTES,), 1, "uint8", device=place)
+        self.address = gpu.alloc(NBYTES) if place is None else self.ours.data_ptr
+        like = self.ours if place else mf.empty(0, device=f"{gpu.kind}:0")
+        self.device = tuple(map(int, like.__dlpack_device__()))
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def struct(self, device=None, **fields):
+        made = abi.Producer((NBYTES,), (1,), (1, 8, 1), **fields)
+        made.dl.data, made.dl.device = self.address, abi.DLDevice(*(device or self.device))
+        return made.capsule()
+
+    def write(self, stream):
+        self.gpu.memset(self.address, self.value, NBYTES, stream)
+
+    def end(self):
+        mf.synchronize(self.gpu.kind)
+        self.gpu.free(self.address)
+
+
+class Modern(Theirs):
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        self.calls.append((stream, dl_device, copy))
+        self.write(stream)
+        return self.struct()
+
+
+class Old(Theirs):
+    def __dlpack__(self, stream=None):
+        self.calls.append((stream, None, None))
+        self.write(stream)
+        return self.struct(versioned=False)
+
+
+@pytest.mark.parametrize("kind", [Modern, Old])
+def test_the_memory_is_ready_on_the_stream_that_is_current(gpu, device, seed, kind):
+    source, s = kind(gpu), mf.Stream(device)
+    with s:
+        t = mf.from_dlpack(source)
+    (stream, _, _), *more = source.calls
+    assert stream == s.handle and not more
+    with mf.Stream(device):
+        assert t.copy().tolist() == [5] * NBYTES
+    del t
+    source.end()
+
+
+def test_a_stream_that_has_no_number(gpu, device, seed):
+    """ROCm's of each thread: the producer is told of the default one, on which the memory is ready then."""
+    source = Modern(gpu)
+    with mf.Stream.per_thread(device) as s:
+        t = mf.from_dlpack(source)
+    assert source.calls[0][0] == (2 if gpu.kind == "cuda" else 0) and source.calls[0][0] in (s.handle, gpu.default)
+    with mf.Stream(device):
+        assert t.copy().tolist() == [5] * NBYTES
+    del t
+    source.end()
+
+
+class Liar(Theirs):
+    """Says that it is on the cpu, knows no other device, and gives memory of a GPU, ready on the default stream."""
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, **keywords):
+        self.calls.append((stream, *keywords))
+        if keywords:
+            raise BufferError("not there")
+        self.write(self.gpu.default)
+        return self.struct()
+
+
+def test_a_stream_that_it_was_told_and_did_not_use_orders_nothing(gpu, device, seed):
+    source = Liar(gpu)
+    with mf.Stream(device) as s:
+        t = mf.from_dlpack(source, device=device)
+        assert source.calls == [(s.handle, "dl_device"), (None,)]
+        assert t.copy().tolist() == [5] * NBYTES
+    del t
+    source.end()
+
+
+@pytest.mark.parametrize("kind", [Modern, Old])
+def test_the_number_of_the_stream_is_given_back(gpu, device, kind):
+    source, s = kind(gpu), mf.Stream(device)
+    with s:
+        mf.from_dlpack(source)
+    stream = source.calls.pop()[0]
+    assert sys.getrefcount(stream) == sys.getrefcount(s.handle)
+    source.end()
+
+
+class Refuses(Theirs):
+    """Of pinned memory, by another name for the cpu; it knows no keyword but the stream, or says so in its own way."""
+
+    error, versioned = TypeError, True
+
+    def __dlpack__(self, *, stream=None, max_version=None, **keywords):
+        self.calls.append(keywords)
+        if keywords:
+            raise self.error("not so")
+        return self.struct(versioned=self.versioned)
+
+
+@pytest.mark.parametrize("error", [TypeError, BufferError, ValueError, NotImplementedError])
+def test_who_refuses_another_device_is_asked_for_the_memory_as_it_is(gpu, error):
+    source = Refuses(gpu, f"{gpu.kind}_host")
+    source.error = error
+    t = mf.from_dlpack(source, device="cpu")
+    assert source.calls[0] == {"dl_device": (1, 0)} and source.calls[-1] == {}
+    assert t.device == "cpu" and t.tolist() == [1] * NBYTES
+
+
+def test_what_else_a_producer_raises_for_another_device_passes_through(gpu):
+    source = Refuses(gpu, f"{gpu.kind}_host")
+    source.error = KeyError
+    with pytest.raises(KeyError, match="not so"):
+        mf.from_dlpack(source, device="cpu")
+    assert len(source.calls) == 1
+
+
+def test_without_a_promise_an_old_struct_is_no_proof_that_nothing_was_copied(gpu):
+    source = Refuses(gpu, f"{gpu.kind}_host")
+    source.versioned = False
+    with pytest.raises(mf.ExchangeError, match="cannot say whether it copied"):
+        mf.from_dlpack(source, device="cpu", copy=False)
+
+
+class Promises(Theirs):
+    """Takes every keyword, and gives the older struct."""
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        self.calls.append((dl_device, copy))
+        return self.struct(dl_device, versioned=False)
+
+
+def test_who_took_the_keyword_is_believed(gpu):
+    source = Promises(gpu, f"{gpu.kind}_host")
+    t = mf.from_dlpack(source, device="cpu", copy=False)
+    assert source.calls == [((1, 0), False)] and t.data_ptr == source.address
