@@ -182,8 +182,27 @@ static void comparisons_are_as_codecs_have_them(void **state) {
   with_each_set(comparisons);
 }
 
+/* The source is read as it was: a copy of it has a byte for each element, too. */
+static void an_overlapping_cast_of_padded_elements(void **state) {
+  signed char bytes[12];
+  int64_t shape[] = {8};
+  DLTensor from = {.data = bytes, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLInt, 4, 1}, .shape = shape};
+  DLTensor to = from;
+  mf_tensor *src, *dst;
+  (void)state;
+  for (int i = 0; i < 12; i++) bytes[i] = (signed char)i;
+  to.data = bytes + 3;
+  to.dtype.bits = 8;
+  OK(mf_tensor_wrap(&from, PADDED, NULL, NULL, &src, &spec_err));
+  OK(mf_tensor_wrap(&to, 0, NULL, NULL, &dst, &spec_err));
+  OK(mf_tensor_astype(dst, src, &spec_err));
+  for (int i = 0; i < 8; i++) assert_int_equal(bytes[3 + i], i);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(casts_are_as_codecs_have_them), SPEC(comparisons_are_as_codecs_have_them),
-                                     SPEC(nothing_beyond_is_touched)};
+                                     SPEC(nothing_beyond_is_touched), SPEC(an_overlapping_cast_of_padded_elements)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

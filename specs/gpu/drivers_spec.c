@@ -122,6 +122,31 @@ static void set_to_zero(mf_tensor *t) {
   OK(mf_tensor_fill(t, &zero, &err));
 }
 
+/* Half bytes that are padded to bytes stay so on the way. */
+static void padded_elements_go_over(void **state) {
+  const mf_request to_second = {.device = second, .copy = MF_COPY_ALWAYS}, to_host = {.device = cpu};
+  int64_t shape[] = {13};
+  const DLTensor like = {.device = cpu, .ndim = 1, .dtype = {kDLInt, 4, 1}, .shape = shape};
+  mf_tensor *host, *here, *there, *back, *clone;
+  int32_t same = 7;
+  (void)state;
+  needs_both_simulators();
+  OK(mf_tensor_create(&like, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, &host, &err));
+  for (int i = 0; i < 13; i++) ((unsigned char *)data_of(host))[i] = (unsigned char)i;
+  here = moved(host, gpu(0), MF_COPY_ALWAYS);
+  OK(mf_tensor_to(here, &to_second, &there, &err));
+  OK(mf_tensor_clone(there, &clone, &err));
+  set_to_zero(here);
+  OK(mf_tensor_copy(here, clone, &err));
+  OK(mf_tensor_to(here, &to_host, &back, &err));
+  for (int i = 0; i < 13; i++) assert_int_equal(((unsigned char *)data_of(back))[i], i);
+  OK(mf_tensor_equal(here, there, &same, &err));
+  assert_int_equal(same, 1);
+  mf_tensor *all[] = {host, here, there, back, clone};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+  second_is_empty();
+}
+
 /* No kernel reaches both. */
 static void numbers_are_converted_and_compared_across(void **state) {
   (void)state;
@@ -324,6 +349,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_memory_goes_to_the_other_driver),
       SPEC(strided_elements_go_over_in_order),
+      SPEC(padded_elements_go_over),
       SPEC(numbers_are_converted_and_compared_across),
       SPEC(a_failure_on_the_way_is_told),
       SPEC(what_the_other_driver_writes_is_read_behind_it),

@@ -26,7 +26,7 @@ static mf_tensor *sliding_of(mf_tensor *whole, const int64_t *shape) {
   mf_tensor *view;
   described.shape = (int64_t *)(uintptr_t)shape;
   described.strides = strides;
-  OK(mf_tensor_wrap(&described, 0, NULL, NULL, &view, &err));
+  OK(mf_tensor_wrap(&described, mf_tensor_flags(whole), NULL, NULL, &view, &err));
   return view;
 }
 

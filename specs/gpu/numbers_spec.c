@@ -10,7 +10,7 @@ static const char *const numbers[] = {
     "bool",     "int8",          "int16",      "int32",           "int64",         "uint8",           "uint16",
     "uint32",   "uint64",        "float16",    "bfloat16",        "float32",       "float64",         "float8_e3m4",
     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"};
-static const char *const others[] = {"float8_e8m0fnu", "complex64", "float4_e2m1fn", "int4", "complex128"};
+static const char *const others[] = {"float8_e8m0fnu", "complex64", "float4_e2m1fn", "int4", "int4+", "complex128"};
 
 /* Where something changes: the ends of integers, halves between whole numbers, the least and the largest of each
  * format, and what lies a little beside. */
