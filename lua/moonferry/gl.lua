@@ -14,10 +14,10 @@ local foreign = require "moonferry.foreign"
 local hint = require "moonferry.hint"
 local picture = require "moonferry.gl_picture"
 local places = require "moonferry.place"
-require "moonferry.gl_share"
-require "moonferry.gl_texture"
 local rings = require "moonferry.ring"
 local scope = require "moonferry.scope"
+local share = require "moonferry.gl_share"
+require "moonferry.gl_texture"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
 
@@ -107,6 +107,7 @@ function gl.open(from)
   end
   local self = setmetatable({
     call = call, handle = handle_at(at), _int = ffi.new("int32_t[1]"), _fence = ffi.new("mf_fence"), _refused = false,
+    _dropped = {},
   }, Context)
   ask_routes(self)
   return self
@@ -165,9 +166,12 @@ function Context:fence_tensor(t, use)
   return hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
 end
 
---- Before the context is destroyed: waits for what was drawn, after which no fence of it keeps anybody waiting.
+--- Before the context is destroyed: waits for what was drawn, after which no fence of it keeps anybody waiting, and
+--- closes what was shared and dropped.
 function Context:finish()
   drop_refused(self)
+  collectgarbage()
+  share.sweep(self)
   self.call.Finish()
   C.mf_gl_end(self.handle)
   foreign.run()

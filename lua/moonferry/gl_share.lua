@@ -9,6 +9,7 @@ local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
+local places = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
@@ -19,6 +20,7 @@ local Context = picture.Context
 local DEFAULT = require("moonferry.cdef").constants.MF_STREAM_DEFAULT
 local COPY_READ = 0x8F36 -- the name of its binding, too
 local FLAGS = { read = 1, discard = 2 } -- MF_GL_...
+local share = { FLAGS = FLAGS }
 local OPTIONS = { device = true, use = true, route = true }
 local NO_WORDS = {}
 local unmap_buffer = C.mf_gl_buffer_unmap
@@ -32,7 +34,7 @@ local Shared = {}
 Shared.__index = Shared
 
 -- The device that options of a share name, checked; nil and why there is none.
-local function device_of(name, what, opts, verb)
+function share.device_of(name, what, opts, verb)
   if type(name) ~= "number" or name < 1 or name ~= math.floor(name) then
     misuse("%s: %s: expected OpenGL's number of a %s, got %s", verb, what, what, show(name))
   end
@@ -57,10 +59,60 @@ local function device_of(name, what, opts, verb)
   return which
 end
 
--- The buffer as the driver has registered it, where C has put it: a pointer would take memory, which Lua may not have.
--- Otherwise nil and why not.
-local function register(which, buffer, use)
-  local out, err = new_buffer(), errors.place()
+--- A place for what C registers, of that type; C has it there, since a pointer would take memory, which Lua may not
+--- have. Where it is dropped it joins the context's `_dropped`, because only the context's thread may ask the driver.
+function share.place(context, new)
+  local dropped = context._dropped
+  return ffi.gc(new(), places.finalizer(function(at)
+    if at[0] ~= nil then
+      dropped[#dropped + 1] = at
+    end
+  end))
+end
+
+-- The answers of a close that has closed nothing.
+local AS_IT_WAS = { [C.MF_ECAPTURE] = true, [C.MF_EINVAL] = true }
+
+-- Closes what is registered in that place, the handle of `shared`. For want of memory it fails before.
+local function give_back(at, shared)
+  local close = ffi.istype(new_buffer, at) and C.mf_gl_buffer_close or C.mf_gl_texture_close
+  local pointer, err = at[0], errors.place()
+  at[0] = nil
+  shared.handle = nil
+  local rc = close(pointer, err)
+  if AS_IT_WAS[rc] then
+    at[0] = pointer
+    shared.handle = at
+  end
+  return rc, err
+end
+
+--- Closes what was dropped without close, if anything was.
+function share.sweep(context)
+  local dropped = context._dropped
+  for i = #dropped, 1, -1 do
+    local rc, err = give_back(dropped[i], {})
+    errors.passed(0, err)
+    if not AS_IT_WAS[rc] then
+      table.remove(dropped, i)
+    end
+  end
+end
+
+--- The `close` of what is shared.
+function share.close(shared)
+  local at = shared.handle
+  if not at then
+    shared.handle = nil
+    return true
+  end
+  local rc, err = give_back(at, shared)
+  return errors.done("close", rc, err)
+end
+
+-- The buffer as the driver has registered it; nil and why not.
+local function register(context, which, buffer, use)
+  local out, err = share.place(context, new_buffer), errors.place()
   local rc = C.mf_gl_buffer_open(which, buffer, FLAGS[use] or 0, out, err)
   if not errors.passed(rc, err) then
     return nil, errors.text(err)
@@ -75,14 +127,15 @@ end
 ---@param opts { device: string, use: "read"|"discard"|nil, route: "mapped"|"copied"|nil }
 ---@return moonferry.gl.Shared?, string? message, number? code
 function Context:share(buffer, opts)
-  local which, message, code = device_of(buffer, "buffer", opts, "share")
+  local which, message, code = share.device_of(buffer, "buffer", opts, "share")
   if not which then
     return nil, message, code
   end
   local shared = setmetatable({ context = self, buffer = buffer, device = opts.device, use = opts.use, in_use = false,
     _dl = which, _mapping = false, handle = false, route = "copied" }, Shared)
   if opts.route ~= "copied" then
-    local handle, why = register(which, buffer, opts.use)
+    share.sweep(self)
+    local handle, why = register(self, which, buffer, opts.use)
     if handle then
       shared.handle, shared.route = handle, "mapped"
     elseif opts.route == "mapped" then
@@ -186,6 +239,7 @@ function Shared:map(on, shape, name, fn)
   elseif type(fn) ~= "function" then
     misuse("map: expected a function, got %s", show(fn))
   end
+  share.sweep(self.context)
   local like, extents = create.describe(shape, name)
   local number = stream.number_of(on, self._dl[0], "map: stream", NO_WORDS)
   like[0].shape = extents
@@ -209,18 +263,7 @@ function Shared:close()
   if self._mapping then
     misuse("close: the buffer is mapped")
   end
-  local handle = self.handle
-  if not handle then
-    self.handle = nil
-    return true
-  end
-  local pointer, close, err = handle[0], C.mf_gl_buffer_close, errors.place()
-  self.handle = nil
-  local rc = close(pointer, err)
-  if rc == C.MF_ECAPTURE then -- it is mapped still
-    self.handle = handle
-  end
-  return errors.done("close", rc, err)
+  return share.close(self)
 end
 
-return { FLAGS = FLAGS, device_of = device_of }
+return share

@@ -31,9 +31,9 @@ local FORMATS = {
 local SharedTexture = {}
 SharedTexture.__index = SharedTexture
 
--- The texture as the driver has registered it, where C has put it (gl_share.lua); nil and why not.
-local function register(which, texture, use)
-  local out, err = new_texture(), errors.place()
+-- The texture as the driver has registered it, as in gl_share.lua; nil and why not.
+local function register(context, which, texture, use)
+  local out, err = share.place(context, new_texture), errors.place()
   local rc = C.mf_gl_texture_open(which, texture, 0, share.FLAGS[use] or 0, out, err)
   if not errors.passed(rc, err) then
     return nil, errors.text(err)
@@ -56,7 +56,8 @@ function Context:share_texture(texture, opts)
   local shared = setmetatable({ context = self, texture = texture, device = opts.device, use = opts.use, _dl = which,
     handle = false, route = "copied" }, SharedTexture)
   if opts.route ~= "copied" then
-    local handle, why = register(which, texture, opts.use)
+    share.sweep(self)
+    local handle, why = register(self, which, texture, opts.use)
     if handle then
       shared.handle, shared.route = handle, "mapped"
     elseif opts.route == "mapped" then
@@ -157,6 +158,7 @@ local function transfer(self, way, t, on, x, y)
   if self.handle == nil then
     misuse("%s: the shared texture is closed", verb)
   end
+  share.sweep(self.context)
   x, y = x or 0, y or 0
   local number = stream.number_of(on, self._dl[0], verb .. ": stream", NO_WORDS)
   if self.handle then
@@ -200,15 +202,7 @@ end
 --- Gives the texture back to OpenGL alone.
 ---@return true?, string? message, number? code
 function SharedTexture:close()
-  local handle = self.handle
-  if not handle then
-    self.handle = nil
-    return true
-  end
-  local pointer, close, err = handle[0], C.mf_gl_texture_close, errors.place()
-  self.handle = nil
-  local rc = close(pointer, err)
-  return errors.done("close", rc, err)
+  return share.close(self)
 end
 
 return SharedTexture

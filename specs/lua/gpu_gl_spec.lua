@@ -137,6 +137,38 @@ gpu.describe("a shared buffer", function()
     assert(shared:close())
   end)
 
+  specify("that is dropped is the driver's until the context is used again, whose thread alone may ask that", function()
+    if not gpu.simulated() then
+      return
+    end
+    local begin = gpu.kind == "cuda" and "cuGraphics" or "hipGraphics"
+    local function registered()
+      return gpu.calls(begin .. "GLRegisterBuffer") - gpu.calls(begin .. "UnregisterResource")
+    end
+    local function drop(n)
+      for _ = 1, n do
+        assert.are.equal("mapped", assert(context:share(buffer, { device = gpu.name })).route)
+      end
+      collectgarbage()
+      collectgarbage()
+    end
+    local function used() end
+    drop(2)
+    assert.are.equal(2, registered())
+    local shared = assert(context:share(buffer, { device = gpu.name }))
+    assert.are.equal(1, registered())
+    drop(1)
+    assert.are.equal(2, registered())
+    assert(shared:map(nil, { N }, "float32", used))
+    assert.are.equal(1, registered())
+    assert(shared:close())
+    shared = nil
+    drop(1)
+    assert.are.equal(1, registered())
+    context:finish()
+    assert.are.equal(0, registered())
+  end)
+
   specify("says why the bytes go through the host", function()
     if gpu.sim then
       gpu.sim.sim_fail((gpu.kind == "cuda" and "cu" or "hip") .. "GraphicsGLRegisterBuffer@1:999:once")

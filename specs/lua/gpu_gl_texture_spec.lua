@@ -43,6 +43,29 @@ gpu.describe("a shared texture", function()
     return format[6] == 1 and { H, W } or { H, W, format[6] }
   end
 
+  specify("that is dropped is given back by the context's next call", function()
+    if not gpu.simulated() then
+      return
+    end
+    local begin = gpu.kind == "cuda" and "cuGraphics" or "hipGraphics"
+    local function registered()
+      return gpu.calls(begin .. "GLRegisterImage") - gpu.calls(begin .. "UnregisterResource")
+    end
+    local texture = zeros(FORMATS[1])
+    local shared = assert(context:share_texture(texture, { device = gpu.name }))
+    assert(context:share_texture(texture, { device = gpu.name }))
+    collectgarbage()
+    collectgarbage()
+    assert.are.equal(2, registered())
+    local t = mf.zeros({ H, W }, "uint8", { device = gpu.name })
+    assert(shared:upload(t))
+    assert.are.equal(1, registered())
+    assert(shared:close())
+    assert.are.equal(0, registered())
+    t:close()
+    opengl.delete_texture(texture)
+  end)
+
   for _, route in ipairs { "mapped", "copied" } do
     for _, format in ipairs(FORMATS) do
       specify(format[1] .. " goes up and down, " .. route, function()

@@ -28,6 +28,7 @@ MAKERS = {
     "a tensor of Python's": "return new()",
     "a ring of a handle": "return mf.ring_from_handle(ring.handle)",
     "a ring that is closed": "mf.ring_from_handle(ring.handle):close()",
+    "a slot of a ring": "slot = false slot = ring:begin(0)",
     "a tensor of a reference": "local handle = keep(t) return mf.from_handle(handle)",
     "memory whose owner is a tensor": "return mf.wrap(t._dl.data, 3, nil, { owner = t:view() })",
     "a context of OpenGL's": "return gl.open(nothing)",
@@ -64,6 +65,7 @@ local context = assert(gl.open { getproc = function(name) return name ~= "glGetS
 rawset(context, "buffer_storage", nil)
 rawset(context, "pinned_memory", nil)
 local buffers, open, memory = 0, { ring = false, context = false }, ffi.new "uint8_t[20000]"
+local slot -- false: it was asked for
 local failure, refusal = 0, 0
 local call = context.call
 function call.BufferData() failure = refusal end
@@ -104,7 +106,12 @@ local function give_back()
     open.context:finish()
     open.context = false
   end
-  return buffers
+  local kept = slot == false and not pcall(ring.begin, ring, 0)
+  if slot ~= nil then
+    ring:done()
+    slot = nil
+  end
+  return buffers + (kept and 1 or 0)
 end
 -- At another depth of calls Lua's stack grows in another place, and leaves memory for what comes next. Below 0 it has
 -- grown before.

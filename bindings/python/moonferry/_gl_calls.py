@@ -7,13 +7,14 @@ Invariant: a fence in a capsule is dropped once, by who took it or with the caps
 from __future__ import annotations
 
 import ctypes
+import warnings
 from ctypes import POINTER, byref, c_char, c_char_p, c_int32, c_int64, c_ssize_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 import moonferry
 from moonferry import _core
 
-_ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -2, -7, -9, -11, -12
+_EINVAL, _ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -1, -2, -7, -9, -11, -12
 _CURRENT, _DEFAULT, _CPU, _ROCM = 0, 1, 1, 10
 
 
@@ -238,6 +239,49 @@ def shared_device(number: object, what: str, device: str, use: str | None, route
         raise ValueError(f"device is {device!r}; a GPU, such as 'cuda:0', expected")
     error.check(C.mf_stream_check(byref(which), _DEFAULT, byref(error)))
     return which
+
+
+_OPEN = {"buffer": C.mf_gl_buffer_open, "texture": C.mf_gl_texture_open}
+_CLOSE = {"buffer": C.mf_gl_buffer_close, "texture": C.mf_gl_texture_close}
+_AS_IT_WAS = (_EINVAL, _ECAPTURE)  # the answers of a close that has closed nothing
+
+
+class Registration:
+    """A buffer or a texture that a GPU's driver knows until close. It is false where there is none. Where it is dropped
+    without close it joins the context's list, for sweep: only the context's thread may ask the driver."""
+
+    def __init__(self, what: str, dropped: list[tuple[str, c_void_p]]) -> None:
+        self._what, self.handle, self._dropped = what, c_void_p(), dropped
+
+    def open(self, which: Device, name: int, use: str | None) -> str | None:
+        """Registers it, or says why the driver does not."""
+        flags, error = {"read": 1, "discard": 2}.get(use or "", 0), Error()
+        target = () if self._what == "buffer" else (0,)
+        status = _OPEN[self._what](byref(which), name, *target, flags, byref(self.handle), byref(error))
+        return None if status == 0 else error.text()
+
+    def __bool__(self) -> bool:
+        return bool(self.handle)
+
+    def close(self) -> None:
+        handle, self.handle, error = self.handle, c_void_p(), Error()
+        status = _CLOSE[self._what](handle, byref(error)) if handle else 0
+        if status in _AS_IT_WAS:
+            self.handle = handle
+        error.check(status)
+
+    def __del__(self) -> None:
+        if self.handle:
+            self._dropped.append((self._what, self.handle))
+            text = f"a {self._what} of OpenGL's that was shared with a GPU was not closed"
+            warnings.warn(text, ResourceWarning, stacklevel=2)
+
+
+def sweep(dropped: list[tuple[str, c_void_p]]) -> None:
+    """Closes what was dropped."""
+    for what, handle in [dropped.pop() for _ in range(len(dropped))]:
+        if _CLOSE[what](handle, byref(Error())) in _AS_IT_WAS:
+            dropped.append((what, handle))
 
 
 def stream_number(stream: moonferry.Stream | None, which: Device) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import moonferry
 from moonferry import _gl_picture as picture
-from moonferry._gl_calls import C, Error, shared_device, stream_number, unwrap
+from moonferry._gl_calls import C, Error, Registration, shared_device, stream_number, sweep, unwrap
 
 _TEXTURE_2D, _TEXTURE_BINDING_2D = 0x0DE1, 0x8069
 _WIDTH, _HEIGHT, _INTERNAL_FORMAT = 0x1000, 0x1001, 0x1003
@@ -38,15 +38,14 @@ class SharedTexture:
     def __init__(self, context: Any, texture: int, device: str, use: str | None, route: str | None) -> None:
         self._which = shared_device(texture, "texture", device, use, route)
         self._context, self._texture, self._use, self._device = context, texture, use, device
-        self._handle, error = ctypes.c_void_p(), Error()
+        self._registered = Registration("texture", context._dropped)
         self.reason: str | None = None
         if route != "copied":
-            flags, out = {"read": 1, "discard": 2}.get(use or "", 0), ctypes.byref(self._handle)
-            if C.mf_gl_texture_open(ctypes.byref(self._which), texture, 0, flags, out, ctypes.byref(error)) != 0:
-                self.reason = error.text()
-                if route == "mapped":
-                    raise RuntimeError(self.reason)
-        self.route = "mapped" if self._handle else "copied"
+            sweep(context._dropped)
+            self.reason = self._registered.open(self._which, texture, use)
+            if self.reason is not None and route == "mapped":
+                raise RuntimeError(self.reason)
+        self.route = "mapped" if self._registered else "copied"
 
     def upload(self, t: moonferry.Tensor, stream: moonferry.Stream | None = None, *, x: int = 0, y: int = 0) -> None:
         """The elements of t, height x width x channels (or height x width of one channel) in the texture's own dtype
@@ -74,20 +73,21 @@ class SharedTexture:
 
     def close(self) -> None:
         """Gives the texture back to OpenGL alone."""
-        handle, error = self._handle, Error()
-        self._handle, self.route = ctypes.c_void_p(), "closed"
-        if handle:
-            error.check(C.mf_gl_texture_close(handle, ctypes.byref(error)))
+        try:
+            self._registered.close()
+        finally:
+            self.route = "mapped" if self._registered else "closed"
 
     def _check(self, against: str, why: str) -> None:
         if self.route == "closed":
             raise ValueError("the shared texture is closed")
         if self._use == against:
             raise ValueError(f"the texture is {why}")
+        sweep(self._context._dropped)
 
     def _by_driver(self, call: Any, t: moonferry.Tensor, stream: moonferry.Stream | None, x: int, y: int) -> None:
         error, number = Error(), stream_number(stream, self._which)
-        error.check(call(self._handle, unwrap(t), x, y, number, ctypes.byref(error)))
+        error.check(call(self._registered.handle, unwrap(t), x, y, number, ctypes.byref(error)))
 
     def _level(self, what: int) -> int:
         out = ctypes.c_int32()

@@ -32,6 +32,7 @@ from moonferry._gl_calls import (
     C,
     Error,
     FenceCapsule,
+    Registration,
     check_route,
     create_gl,
     describe,
@@ -40,6 +41,7 @@ from moonferry._gl_calls import (
     releases_run,
     shared_device,
     stream_number,
+    sweep,
     unwrap,
     wrap,
 )
@@ -88,6 +90,7 @@ class Context:
         self.call = load_functions(getproc)
         self._gl = create_gl(getproc, current)
         self._keep = (getproc, current)
+        self._dropped: list[tuple[str, ctypes.c_void_p]] = []
         self._release = weakref.finalize(self, C.mf_gl_release, self._gl)
         self._release.atexit = False
         self._ask_routes()
@@ -206,7 +209,9 @@ class Context:
         return SharedTexture(self, texture, device, use, route)
 
     def finish(self) -> None:
-        """Before the context is destroyed: waits for what was drawn; then no fence of it keeps anybody waiting."""
+        """Before the context is destroyed: waits for what was drawn; then no fence of it keeps anybody waiting. Closes
+        what was shared and dropped."""
+        sweep(self._dropped)
         if self._release.alive:
             self.call["Finish"]()
             C.mf_gl_end(self._gl)
@@ -381,15 +386,14 @@ class Shared:
     def __init__(self, context: Context, buffer: int, device: str, use: str | None, route: str | None) -> None:
         self._which = shared_device(buffer, "buffer", device, use, route)
         self._context, self._buffer, self._use, self._device = context, buffer, use, device
-        self._handle, self._mapping, error = ctypes.c_void_p(), False, Error()
+        self._registered, self._mapping = Registration("buffer", context._dropped), False
         self.in_use, self.reason = False, None
         if route != "copied":
-            flags, out = {"read": 1, "discard": 2}.get(use or "", 0), ctypes.byref(self._handle)
-            if C.mf_gl_buffer_open(ctypes.byref(self._which), buffer, flags, out, ctypes.byref(error)) != 0:
-                self.reason = error.text()
-                if route == "mapped":
-                    raise RuntimeError(self.reason)
-        self.route = "mapped" if self._handle else "copied"
+            sweep(context._dropped)
+            self.reason = self._registered.open(self._which, buffer, use)
+            if self.reason is not None and route == "mapped":
+                raise RuntimeError(self.reason)
+        self.route = "mapped" if self._registered else "copied"
 
     @contextlib.contextmanager
     def map(
@@ -401,6 +405,7 @@ class Shared:
         "mapped". Raises ValueError while it is mapped, for a tensor that does not fit, and once it is closed."""
         if self._mapping or self.route == "closed":
             raise ValueError("the buffer is mapped already" if self._mapping else "the shared buffer is closed")
+        sweep(self._context._dropped)
         self._mapping = True
         try:
             way = self._by_driver if self.route == "mapped" else self._by_host
@@ -413,14 +418,14 @@ class Shared:
     def _by_driver(self, stream: Any, shape: Any, dtype: _DTypeLike) -> Iterator[moonferry.Tensor]:
         like, keep = describe(shape, dtype)
         out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
-        where = ctypes.byref(out), ctypes.byref(error)
-        error.check(C.mf_gl_buffer_map(self._handle, stream_number(stream, self._which), ctypes.byref(like), *where))
+        where, handle = (ctypes.byref(out), ctypes.byref(error)), self._registered.handle
+        error.check(C.mf_gl_buffer_map(handle, stream_number(stream, self._which), ctypes.byref(like), *where))
         del keep
         t = wrap(C.mf_tensor_retain(out))
         try:
             yield t
         finally:
-            status = C.mf_gl_buffer_unmap(self._handle, ctypes.byref(in_use), ctypes.byref(error))
+            status = C.mf_gl_buffer_unmap(handle, ctypes.byref(in_use), ctypes.byref(error))
             self.in_use = in_use.value != 0
             error.check(status)
 
@@ -445,13 +450,14 @@ class Shared:
             self._bytes("BufferSubData", t.to("cpu"))
 
     def close(self) -> None:
-        """Gives the buffer back to OpenGL alone. Raises ValueError while it is mapped."""
+        """Gives the buffer back to OpenGL alone. Raises ValueError while it is mapped. RuntimeError says that a capture
+        which began in map goes on; call it again when that is over."""
         if self._mapping:
             raise ValueError("the buffer is mapped")
-        handle, error = self._handle, Error()
-        self._handle, self.route = ctypes.c_void_p(), "closed"
-        if handle:
-            error.check(C.mf_gl_buffer_close(handle, ctypes.byref(error)))
+        try:
+            self._registered.close()
+        finally:
+            self.route = "mapped" if self._registered else "closed"
 
 
 __getattr__ = _hint.lacks(__name__, __all__)

@@ -1,6 +1,7 @@
 """moonferry.gl in Python: OpenGL's buffers as tensors of a GPU, the same bytes by both routes, valid inside of the
 block alone. A GPU's own OpenGL is not what EGL gives without a window, so that this runs on a simulated driver."""
 
+import contextlib
 import gc
 import sys
 from pathlib import Path
@@ -83,6 +84,51 @@ def test_reads_alone(context, device):
     assert shared.in_use
     del t, kept
     shared.close()
+
+
+def registered(gpu, kind="Buffer"):
+    begin = "cuGraphics" if gpu.kind == "cuda" else "hipGraphics"
+    return gpu.calls(f"{begin}GLRegister{kind}") - gpu.calls(f"{begin}UnregisterResource")
+
+
+def test_one_that_is_dropped_is_given_back_by_the_contexts_next_call(context, device, gpu):
+    """Only the context's thread may ask that of the driver."""
+    buffer = opengl.buffer_of(bytes(4 * N))
+    before = registered(gpu)
+    shared = context.share(buffer, str(device))
+    for more in (2, 1):
+        for _ in range(more):
+            with pytest.warns(ResourceWarning, match="a buffer of OpenGL's that was shared with a GPU was not closed"):
+                context.share(buffer, str(device))
+                gc.collect()
+        assert registered(gpu) - before == 2
+        with shared.map(None, N):
+            pass
+        assert registered(gpu) - before == 1
+    shared.close()
+    context.share(buffer, str(device), route="copied")
+    with pytest.warns(ResourceWarning):
+        context.share(buffer, str(device))
+        gc.collect()
+    assert registered(gpu) - before == 1
+    context.finish()
+    assert registered(gpu) == before
+
+
+def test_a_capture_that_goes_on_keeps_the_buffer_mapped(context, device, gpu):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    before, stream = registered(gpu), mf.Stream(device)
+    shared = context.share(buffer, str(device))
+    with contextlib.ExitStack() as captures:
+        with pytest.raises(RuntimeError, match="being captured"), shared.map(stream, N) as t:
+            t.fill(8)
+            captures.enter_context(gpu.capture(stream.handle))
+        del t
+        with pytest.raises(RuntimeError, match="being captured"):
+            shared.close()
+        assert shared.route == "mapped"
+    shared.close()
+    assert registered(gpu) == before and set(floats(buffer)) == {8}
 
 
 def test_reasons(context, device, gpu):

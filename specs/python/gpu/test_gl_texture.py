@@ -1,6 +1,7 @@
 """moonferry.gl in Python: OpenGL's textures and tensors of a GPU, the same pixels by both routes. A GPU's own OpenGL is
 not what EGL gives without a window, so that this runs on a simulated driver."""
 
+import gc
 import sys
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_up_and_down(context, device, seed, route, format):
     shared.close()
     with pytest.raises(ValueError, match="is closed"):
         shared.upload(t)
+    opengl.delete_texture(texture)
+
+
+def test_one_that_is_dropped_is_given_back_by_the_contexts_next_call(context, device, gpu):
+    begin = "cuGraphics" if gpu.kind == "cuda" else "hipGraphics"
+
+    def registered():
+        return gpu.calls(f"{begin}GLRegisterImage") - gpu.calls(f"{begin}UnregisterResource")
+
+    texture, _ = zeros(RGBA8)
+    shared, before = context.share_texture(texture, str(device)), registered()
+    with pytest.warns(ResourceWarning, match="a texture of OpenGL's that was shared with a GPU was not closed"):
+        context.share_texture(texture, str(device))
+        gc.collect()
+    assert registered() == before + 1
+    shared.upload(mf.zeros((H, W, 4), "uint8", device=device))
+    assert registered() == before
+    shared.close()
+    assert registered() == before - 1
     opengl.delete_texture(texture)
 
 

@@ -25,7 +25,7 @@ PROGRAM = """
 local device, buffer, texture = ...
 jit.off()
 local ffi, mf, gl = require "ffi", require "moonferry", require "moonferry.gl"
-local external = require "moonferry.external"
+local external, share = require "moonferry.external", require "moonferry.gl_share"
 local context = assert(gl.open "egl")
 local options = { device = device, route = "%s" }
 local reading, writing = { device = device, use = "read" }, { device = device, use = "discard" }
@@ -48,6 +48,7 @@ local function give_back()
       open[name] = false
     end
   end
+  share.sweep(context)
 end
 local function finish()
   give_back()
@@ -69,6 +70,8 @@ return at_depth, give_back, finish, give, function() return has_got end
 GL = {
   "a buffer that is shared": "open.shared = context:share(buffer, reading)",
   "a buffer that is shared and closed": "open.shared = context:share(buffer, writing) open.shared:close()",
+  "a buffer that is shared and dropped": "context:share(buffer, reading)",
+  "a texture that is shared and dropped": "context:share_texture(texture, writing)",
   "a texture that is shared": "open.shared = context:share_texture(texture, reading)",
   "a texture that is shared and closed": "open.shared = context:share_texture(texture, writing) open.shared:close()",
   "a mapped buffer": "shared:map(nil, shape, 'uint8', nothing)",
@@ -154,6 +157,7 @@ def collected(lua, give_back):
     give_back()
     for _ in range(2):
         lua.gccollect()
+    give_back()  # what is dropped is closed by a later call
 
 
 DEPTHS = pytest.mark.parametrize("depth", [0, *one_in(20, range(1, 40))])
