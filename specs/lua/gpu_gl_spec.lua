@@ -162,7 +162,6 @@ gpu.describe("a shared buffer", function()
     assert(shared:map(nil, { N }, "float32", used))
     assert.are.equal(1, registered())
     assert(shared:close())
-    shared = nil
     drop(1)
     assert.are.equal(1, registered())
     context:finish()
