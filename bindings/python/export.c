@@ -235,12 +235,13 @@ static __attribute__((noinline, cold)) int refuse_who_would_abort(PyObject *self
                      "__dlpack__: a stride is negative, for which PyTorch would end the process; t.copy() is compact");
 }
 
-/* Consumers pass the same tuple of names every time, too. One number says all of it, so that no thread sees half. */
+/* Consumers pass the same tuple of names every time, too. One number says all of it, so that no thread sees half. Each
+ * of the ${kwnames} is one of the four keywords, so that the place is below CORE_NAMES_MAX. */
 static void remember_names(core_state *state, PyObject *kwnames) {
   Py_ssize_t at = 0;
   const Py_ssize_t n = PyTuple_GET_SIZE(kwnames);
   while (at < n && PyTuple_GET_ITEM(kwnames, at) != state->kw[KW_MAX_VERSION]) at++;
-  if (at == n || n == 1 || at >= CORE_NAMES_MAX) return;
+  if (at == n || n == 1) return;
   Py_INCREF(kwnames);
   Py_XDECREF(core_names_of(atomic_exchange(&state->good_names, (uintptr_t)kwnames | (uintptr_t)at)));
 }

@@ -6,6 +6,7 @@ standard. A `Producer` owns the struct it hands out and counts how often its del
 
 import atexit
 import collections
+import contextlib
 import ctypes as c
 import os
 import shutil
@@ -240,3 +241,28 @@ class Producer:
     def image(self):
         """The bytes of the struct: a refused import leaves them as they were."""
         return bytes(self.struct)
+
+
+class Lender:
+    """A producer whose deleter is Python code, which has exceptions of its own."""
+
+    def __init__(self):
+        self.producer, self.deletes = Producer(), 0
+        self.deleter = c.CFUNCTYPE(None, c.c_void_p)(self.delete)
+        self.producer.struct.deleter = c.cast(self.deleter, c.c_void_p).value
+
+    def delete(self, struct):
+        self.deletes += 1
+        with contextlib.suppress(KeyError):
+            {}[self]
+
+    def fails(self):
+        """For a call that has another argument before: that one goes while this exception is on its way."""
+        assert self.deletes == 0
+        raise ValueError("mine")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        return self.producer.capsule()

@@ -17,6 +17,7 @@ import moonferry as mf
 from test_capi import Api
 
 SAID = "tensor is closed"
+VERSION = (1, 3)
 
 
 def closed(*args):
@@ -113,6 +114,14 @@ def test_every_function_that_takes_a_closed_tensor_says_so(name):
     with pytest.raises(ValueError, match=SAID):
         FUNCTIONS[name](closed())
     assert mf.ledger() == before
+
+
+def test_the_export_that_repeats_the_last_one_finds_the_tensor_closed():
+    """It is read in a way of its own (test_dlpack.py)."""
+    with mf.zeros(2) as t:
+        t.__dlpack__(max_version=VERSION)
+    with pytest.raises(ValueError, match="closed"):
+        t.__dlpack__(max_version=VERSION)
 
 
 def test_close_gives_the_memory_back_and_twice_is_fine():

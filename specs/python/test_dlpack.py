@@ -5,6 +5,7 @@ Array API 2025.12 and DLPack 1.3, to the letter; the lifetime of capsules is in 
 
 import ctypes as c
 import enum
+import sys
 
 import numpy as np
 import pytest
@@ -77,6 +78,44 @@ def test_a_version_beyond_every_range_is_a_new_one_and_a_negative_one_a_type_err
     for version in ((-1, 0), (1, -1), (-(1 << 70), 0)):
         with pytest.raises(TypeError, match="max_version must not be negative"):
             mf.zeros((2,)).__dlpack__(max_version=version)
+
+
+@pytest.mark.parametrize("keywords", [{}, VERSIONED])
+def test_a_capsule_that_goes_while_an_exception_is_on_its_way_leaves_that_alone(keywords):
+    """The memory's deleter is Python code, which would meet it."""
+    lender = abi.Lender()
+    with pytest.raises(ValueError, match="mine"):
+        print(mf.from_dlpack(lender).__dlpack__(**keywords), lender.fails())
+    assert lender.deletes == 1
+
+
+def test_the_version_of_the_last_call_is_kept_and_no_other():
+    class Version(tuple):
+        pass
+
+    def counts():
+        return [sys.getrefcount(versions[n]) for n in range(3)]
+
+    versions, kept = [tuple(range(1, 3)), tuple(range(1, 4)[::2]), Version((1, 3))], []
+    before = counts()
+    for i in range(3):
+        for _ in range(3):
+            mf.zeros(2).__dlpack__(max_version=versions[i])
+        kept.append([now - then for now, then in zip(counts(), before)])
+    assert kept == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+
+
+def test_who_asks_is_looked_up_and_let_go():
+    """Where a consumer would end the process, or never writes, its module's name counts; code may have none."""
+    backwards, readonly = mf.tensor([1, 2, 3])[::-1], mf.zeros(2).as_readonly()
+    before = sys.getrefcount(__name__)
+    for _ in range(50):
+        backwards.__dlpack__(**VERSIONED)
+    assert sys.getrefcount(__name__) == before
+    exec("t.__dlpack__(max_version=(1, 3))", {"t": backwards})
+    exec("t.__dlpack__()", {"__name__": "jax.of_a_spec", "t": readonly})
+    del backwards, readonly
+    assert tuple(mf.ledger()) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("device", [None, (1, 0), (Kind.CPU, 0)])

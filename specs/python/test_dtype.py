@@ -1,7 +1,9 @@
 """DType and Device: strings that know their numbers."""
 
 import copy
+import gc
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -45,6 +47,19 @@ def test_sub_byte_dtypes_are_packed(name):
 def test_dtypes_are_interned():
     assert mf.zeros((1,), "int32").dtype is mf.ones((2,), np.int32).dtype
     assert mf.zeros((1,), "float32x4").dtype is mf.zeros((2,), "float32x4").dtype
+
+
+def test_what_a_new_dtype_holds_of_its_class_is_itself():
+    """The class and its module gain nothing else."""
+
+    def held():
+        gc.collect()
+        count = sum(type(thing) is mf.DType for thing in gc.get_objects())
+        return sys.getrefcount(mf.DType) - count, sys.getrefcount(sys.modules["moonferry._dtype"])
+
+    before = held()
+    assert [mf.zeros(1, f"float32x{n}").dtype.lanes for n in range(40, 48)] == list(range(40, 48))
+    assert held() == before
 
 
 def test_lanes_are_part_of_the_name():

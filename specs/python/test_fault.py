@@ -5,7 +5,6 @@ without the memory; nothing is lost, and the same call succeeds afterwards. Allo
 Python's are CPython's business.
 """
 
-import contextlib
 import ctypes
 import functools
 import gc
@@ -166,26 +165,6 @@ def test_a_struct_that_could_not_be_taken_stays_the_producers(versioned):
     raise AssertionError("the import never came to its end")
 
 
-class Lender:
-    """A producer whose deleter is Python code, which has exceptions of its own."""
-
-    def __init__(self):
-        self.producer, self.deletes = abi.Producer(), 0
-        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.delete)
-        self.producer.struct.deleter = ctypes.cast(self.deleter, ctypes.c_void_p).value
-
-    def delete(self, struct):
-        self.deletes += 1
-        with contextlib.suppress(KeyError):
-            {}[self]
-
-    def __dlpack_device__(self):
-        return (1, 0)
-
-    def __dlpack__(self, **options):
-        return self.producer.capsule()
-
-
 # CPython 3.11 loses an object of its own where one of these fails, or says something else.
 LEFT_TO_CPYTHON = {"pickle", "pickle out of band", "pickle protocol 2", "unpickle"}
 # From 3.12 on it frees memory twice where a function that it makes within a call has no memory, as a generator has one.
@@ -251,7 +230,7 @@ def test_what_fails_leaves_nothing(whose):
 
 def test_a_deleter_of_python_s_does_not_meet_the_error_of_the_import():
     for nth in range(20):
-        lender = Lender()
+        lender = abi.Lender()
         mf._core._fault_arm(nth, False)
         try:
             t = mf.from_dlpack(lender)
@@ -270,7 +249,7 @@ def test_a_deleter_of_python_s_does_not_meet_the_error_of_the_import():
 def test_a_deleter_of_python_s_does_not_meet_the_error_of_the_object():
     """The object of a view that holds the memory alone."""
     testing = pytest.importorskip("_testcapi")
-    lender, none_at_hand = Lender(), [mf.empty(0) for _ in range(200)]
+    lender, none_at_hand = abi.Lender(), [mf.empty(0) for _ in range(200)]
     capsule = lender.__dlpack__()
     with pytest.raises(MemoryError):
         testing.set_nomemory(0, 1)

@@ -316,6 +316,31 @@ def test_a_producer_that_deletes_itself_while_it_is_asked():
     del t
 
 
+class Fails(Base):
+    """Raises the errors that it was given, one after another."""
+
+    def __init__(self, *errors):
+        super().__init__()
+        self.errors = list(errors)
+
+    def __dlpack__(self, **keywords):
+        raise self.errors.pop(0)
+
+
+def test_the_error_of_the_first_question_is_the_context_of_the_last():
+    first = TypeError("first")
+    with pytest.raises(ValueError, match="mine") as caught:
+        mf.from_dlpack(Fails(first, ValueError("mine")))
+    assert caught.value.__context__ is first and first.__traceback__ is not None
+
+
+def test_an_error_that_is_raised_twice_is_not_its_own_context():
+    error = TypeError("mine")
+    with pytest.raises(TypeError, match="mine"):
+        mf.from_dlpack(Fails(error, error))
+    assert error.__context__ is None
+
+
 def test_an_error_of_the_second_question_is_no_reason_for_a_third():
     """The keywords are not known; without them it fails for another reason."""
     asked = []

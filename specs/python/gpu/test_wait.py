@@ -38,6 +38,7 @@ ON_DEVICE = {
     "equal": lambda t: [2] * 64 if not mf.equal(t, mf.ones((64,), "uint8", device=t.device)) else "equal",
     "repr": lambda t: [2] * 64 if repr(t).count("2") > 3 else repr(t),
     "acquire": lambda t: t.acquire("host") or t.tolist(),
+    "__arrow_c_device_array__": lambda t: t.__arrow_c_device_array__() and [2 * STREAM.query()] * 64,
     "synchronize": lambda t: mf.synchronize(str(t.device).replace("_host", "")) or t.tolist(),
     "Stream.synchronize": lambda t: STREAM.synchronize() or t.tolist(),
 }
@@ -47,6 +48,7 @@ ON_PINNED = {
     "numpy": lambda t: t.numpy().tolist(),
     "memoryview": lambda t: memoryview(t).tolist(),
     "np.from_dlpack": lambda t: np.from_dlpack(t).tolist(),
+    "a copied capsule": lambda t: mf.from_dlpack(t.__dlpack__(copy=True, max_version=(1, 3))).to("cpu").tolist(),
     "set an element": lambda t: t.__setitem__(0, 2) or t.tolist(),
     "copy from the host's": lambda t: t.copy(mf.full((64,), 2, "uint8")).tolist(),
 }
