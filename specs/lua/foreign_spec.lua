@@ -182,13 +182,13 @@ end)
 local qsort = ffi.C.qsort
 for i = 1, 400 do counts[i] = i < 400 and 1 or 2 end
 for i = 1, 400 do foreign.call(qsort, numbers, counts[i], 4, compare) end
-print(calls)
+print(calls > 0)
 ]]
 
 describe("foreign code that calls Lua:", function()
   it("may do so for the first time in any call", function()
     local output, code = helper.luajit(LATE, "-Ohotloop=3")
-    assert.are.equal("1\n", output)
+    assert.are.equal("true\n", output)
     assert.are.equal(0, code)
   end)
 
