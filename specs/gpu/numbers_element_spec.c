@@ -61,8 +61,8 @@ static void an_element_is_checked_as_on_the_host(void **state) {
   mf_tensor *readonly;
   (void)state;
   mf_tensor *t = create(gpu(0), 4);
-  REFUSED(mf_tensor_get(t, at, 1, &got, &err), MF_EBOUNDS, "coords[0]");
-  REFUSED(mf_tensor_put(t, at, 1, &number, &err), MF_EBOUNDS, "coords[0]");
+  REFUSED(mf_tensor_get(t, at, 1, &got, &err), MF_EBOUNDS, "index 4 is out of range for axis 0 of extent 4");
+  REFUSED(mf_tensor_put(t, at, 1, &number, &err), MF_EBOUNDS, "index 4 is out of range for axis 0 of extent 4");
   FAILS(mf_tensor_put(t, inside, 1, &value, &err), MF_EDTYPE);
   OK(mf_tensor_as_readonly(t, &readonly, &err));
   FAILS(mf_tensor_put(readonly, inside, 1, &number, &err), MF_EREADONLY);

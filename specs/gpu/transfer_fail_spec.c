@@ -30,6 +30,7 @@ static const copy_case copies[] = {
     {"padded half bytes, to sliding", "uint4+", GPU0, GPU0, TURNED, SLIDING, {5, 6}, false},
     {"padded half bytes of many axes", "uint4+", GPU0, GPU0, FLAT, TURNED, {0}, false},
     {"padded half bytes down, to sliding", "uint4+", GPU0, CPU, FLAT, SLIDING, {5, 6}, false},
+    {"padded half bytes, large down, sliding", "uint4+", GPU0, CPU, FLAT, SLIDING, {365, 366}, false},
     {"padded half bytes, overlapping", "uint4+", GPU0, GPU0, FLAT, TURNED, {6, 6}, true},
     {"overlapping", "float32", GPU0, GPU0, FLAT, TURNED, {6, 6}, true},
     {"from pinned", "float32", PINNED, GPU0, FLAT, FLAT, {3, 5}, false},
