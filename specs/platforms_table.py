@@ -4,6 +4,7 @@ Responsible for: one row for each platform, in the order in which they came. Mus
 """
 
 import datetime
+import re
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "platforms.md"
@@ -20,3 +21,8 @@ def publish(title, versions, passed):
     at = next((i for i, old in enumerate(rows) if old.startswith(f"| {title} |")), len(rows))
     rows[at : at + 1] = [row]
     PAGE.write_text("\n".join([*lines[:first], *rows, *lines[end:]]) + "\n")
+
+
+def of_both_languages(said):
+    """What the last line of specs/pythons says of a CPython, in the words of a row."""
+    return "Python: {}, Lua that hosts it: {}, endings: {}".format(*re.findall(r"(\d+) passed", said))
