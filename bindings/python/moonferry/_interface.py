@@ -17,11 +17,12 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 def integer(value: Any, least: int = _LEAST, most: int = _MOST) -> int | None:
     """An integer of any kind in this range; None for anything else, a bool among it."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        return None
-    return number if number is not None and least <= number <= most else None
+    if type(value) is not int:
+        try:
+            value = None if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            return None
+    return value if value is not None and least <= value <= most else None
 
 
 def _integers(values: Any, least: int = _LEAST) -> tuple[int, ...] | None:
@@ -32,10 +33,7 @@ def _integers(values: Any, least: int = _LEAST) -> tuple[int, ...] | None:
 class Interface:
     def __init__(self, name: str, fields: dict[str, Any], whose: str) -> None:
         """name: that of the attribute. whose: what class of object has it."""
-        self.name, self._fields, self._whose = name, fields, whose
-
-    def get(self, field: str) -> Any:
-        return self._fields.get(field)
+        self.name, self.get, self._whose = name, fields.get, whose
 
     def refusal(self, field: str, expected: str) -> ExchangeError:
         return ExchangeError(f"{self.name}: {field} is {self.get(field)!r}; {expected} expected (from a {self._whose})")

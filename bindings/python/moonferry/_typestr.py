@@ -4,6 +4,7 @@ Responsible for both array interfaces, NumPy's and CUDA's. Must not know of tens
 are in the other order.
 """
 
+import functools
 import sys
 
 from moonferry._dtype import DType
@@ -27,6 +28,7 @@ def is_swapped(text):
     return text[:1] == (">" if LITTLE else "<") and text[2:] != "1"
 
 
+@functools.lru_cache(64)
 def dtype_of(text):
     """The DType of an array interface's type string, in this machine's byte order; None where there is none."""
     order, kind, digits = text[:1], text[1:2], text[2:]
