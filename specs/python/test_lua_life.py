@@ -400,6 +400,16 @@ def forget(*args):
     gc.collect()
     return "seen"
 assert keep[1](forget) == (False, "seen")""",
+    "a handler of a signal that takes itself away": """
+import os, signal
+def away():
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # CPython itself holds no reference on the handler that it calls
+    gc.collect()
+    return 1
+code = "function(f) return function() local t = {} for i = 1, 1000 do t[i] = {i} end f() end end"
+signal.signal(signal.SIGUSR1, mf.Lua().eval(code)(away))
+os.kill(os.getpid(), signal.SIGUSR1)
+assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL""",
     "a thread that is inside when the main one forgets it": """
 inside, go = threading.Event(), threading.Event()
 keep = [mf.Lua()]
