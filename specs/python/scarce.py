@@ -1,9 +1,9 @@
 """Calls whose memory ends: each allocation of each call fails in turn, many times; what that leaves behind.
 
 A program of its own, because bytes are counted exactly only in a process that began with allocated.EXACT. Its
-arguments: the spec whose scarce_calls() gives the calls, and whose allocations fail: "cpython" (set_nomemory) or
-"modules" (what Moonferry's modules ask malloc for, with scarce.c loaded before all else). It prints JSON: of each call
-the bytes that a failure has left, by the number of the allocation that failed.
+arguments: the spec whose scarce_calls() gives the calls, and whose allocations fail: "cpython" (set_nomemory),
+"runtime" (mf_fault_arm) or "modules" (what Moonferry's modules ask malloc for, with scarce.c loaded before all else).
+It prints JSON: of each call the bytes that a failure has left, by the number of the allocation that failed.
 """
 
 import ctypes
@@ -47,6 +47,12 @@ def cpython(nth):
     from _testcapi import remove_mem_hooks, set_nomemory
 
     return (lambda: set_nomemory(nth, nth + 1)), remove_mem_hooks
+
+
+def runtime(nth):
+    from moonferry import _core
+
+    return (lambda: _core._fault_arm(nth, False)), (lambda: _core._fault_arm(-1, False))
 
 
 def modules(nth):

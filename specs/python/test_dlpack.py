@@ -89,6 +89,17 @@ def test_a_capsule_that_goes_while_an_exception_is_on_its_way_leaves_that_alone(
     assert lender.deletes == 1
 
 
+def test_memory_that_another_library_lets_go_while_an_exception_is_on_its_way_leaves_that_alone():
+    """NumPy has the last reference to memory that a capsule owns, whose destructor is Python code."""
+    lender = abi.Lender()
+    t = mf.wrap(abi.c.addressof(lender.producer.memory), (4,), "uint8", owner=lender.__dlpack__(), readonly=False)
+    taken = [np.from_dlpack(t)]
+    del t
+    with pytest.raises(ValueError, match="mine"):
+        print(taken.pop(), lender.fails())
+    assert lender.deletes == 1
+
+
 def test_the_version_of_the_last_call_is_kept_and_no_other():
     class Version(tuple):
         pass

@@ -31,6 +31,7 @@ def pickled():
 
 
 PICKLED = pickled()
+UNALIGNED = memoryview(np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"])
 ARRAY = np.arange(6.0).reshape(2, 3)
 CALLS = {
     "threads": lambda t, u, s: mf.threads(),
@@ -45,6 +46,7 @@ CALLS = {
     "asarray of an array": lambda t, u, s: mf.asarray(ARRAY),
     "asarray with a cast": lambda t, u, s: mf.asarray(ARRAY, "int8"),
     "asarray of a buffer": lambda t, u, s: mf.asarray(memoryview(b"abc")),
+    "asarray of a buffer that cannot be shared": lambda t, u, s: mf.asarray(UNALIGNED),
     "frombuffer": lambda t, u, s: mf.frombuffer(b"abcdefgh", "int32"),
     "from_dlpack of a tensor": lambda t, u, s: mf.from_dlpack(t),
     "from_dlpack of an array": lambda t, u, s: mf.from_dlpack(ARRAY),
@@ -215,12 +217,12 @@ def test_each_allocation_of_cpython_s_fails_in_turn():
 # CPython 3.11 loses objects where a generator has no memory, as those that these calls make. Other versions lose more,
 # and free some twice.
 LEAKS_OF_CPYTHON = {"repr", "wrap"}
-WHOSE = ["modules", *(["cpython"] if sys.version_info[:2] == (3, 11) else [])]
+WHOSE = ["modules", "runtime", *(["cpython"] if sys.version_info[:2] == (3, 11) else [])]
 
 
 @pytest.mark.parametrize("whose", WHOSE)
 def test_what_fails_leaves_nothing(whose):
-    """Each allocation many times, CPython's and what the module asks malloc for: counted to the byte."""
+    """Each allocation many times, the runtime's, CPython's and what the module asks malloc for: counted to the byte."""
     if whose == "cpython":
         pytest.importorskip("_testcapi")
     left = scarce.left("test_fault", whose)

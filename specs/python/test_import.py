@@ -165,3 +165,11 @@ def test_messages_name_field_value_and_rule():
     producer.dl.dtype = abi.DLDataType(18, 32, 1)
     with pytest.raises(mf.ExchangeError, match=r"code.*18.*17"):
         mf.from_dlpack(producer.capsule())
+
+
+def test_a_refused_struct_whose_deleter_is_python_code_leaves_the_refusal_alone():
+    lender = abi.Lender()
+    lender.producer.dl.ndim = 65
+    with pytest.raises(mf.ExchangeError, match="ndim"):
+        mf.from_dlpack(lender)
+    assert lender.deletes == 1

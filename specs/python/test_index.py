@@ -237,3 +237,8 @@ def test_sub_byte_tensors_index_where_whole_bytes_begin():
     assert t[2:].tolist() == [3, 4, 5, 6] and t[3] == 4
     with pytest.raises(ValueError):
         t[1:]
+
+
+def test_an_index_with_too_many_items_is_refused_before_it_is_read():
+    with pytest.raises(IndexError, match="an index has more than 129 items"):
+        mf.zeros(2)[(None,) * 130]

@@ -144,12 +144,12 @@ def test_each_allocation_of_cpython_s_fails_in_turn():
 
 
 # Other versions of CPython lose frames of its own.
-WHOSE = ["modules", *(["cpython"] if sys.version_info[:2] == (3, 11) else [])]
+WHOSE = ["modules", "runtime", *(["cpython"] if sys.version_info[:2] == (3, 11) else [])]
 
 
 @pytest.mark.parametrize("whose", WHOSE)
 def test_what_fails_leaves_nothing(whose):
-    """Each allocation many times, CPython's and what the module asks malloc for: counted to the byte."""
+    """Each allocation many times, the runtime's, CPython's and what the module asks malloc for: counted to the byte."""
     if whose == "cpython":
         pytest.importorskip("_testcapi")
     assert scarce.left("test_lua_fault", whose) == {name: {} for name in OPERATIONS}

@@ -58,6 +58,9 @@ def test_slots_come_in_turn():
         assert ring.slots[1].dtype == mf.float32
     with pytest.raises(ValueError, match="the ring is closed"):
         ring.begin()
+    for use in (ring.publish, ring.latest, ring.done, lambda: ring.hold(None), lambda: ring.into(np.ndarray)):
+        with pytest.raises(ValueError, match="the ring is closed"):
+            use()
     assert repr(ring) == "<moonferry.Ring, closed>"
     ring.close()
 
@@ -247,6 +250,11 @@ def test_views_are_made_once():
     with pytest.raises(ValueError, match="the ring is closed"):
         ring.into(lambda t: ring.close() or ring.slots)
     assert len(calls) == 3
+
+
+def test_a_conversion_that_closes_the_ring():
+    ring = mf.Ring(2)
+    assert ring.into(lambda t: ring.close()) == (None,) * 3
 
 
 def test_torch_views(torch):

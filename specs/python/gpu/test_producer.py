@@ -65,6 +65,17 @@ def test_the_memory_is_ready_on_the_stream_that_is_current(gpu, device, seed, ki
     source.end()
 
 
+def test_a_capsule_that_is_handed_over_is_ready_on_the_stream_that_is_current(gpu, device, seed):
+    source = Theirs(gpu)
+    with mf.Stream(device) as s:
+        source.write(s.handle)
+        t = mf.from_dlpack(source.struct())
+    with mf.Stream(device):
+        assert t.copy().tolist() == [5] * NBYTES
+    del t
+    source.end()
+
+
 def test_a_stream_that_has_no_number(gpu, device, seed):
     """ROCm's of each thread: the producer is told of the default one, on which the memory is ready then."""
     source = Modern(gpu)
@@ -95,7 +106,7 @@ def test_a_stream_that_it_was_told_and_did_not_use_orders_nothing(gpu, device, s
     source = Liar(gpu)
     with mf.Stream(device) as s:
         t = mf.from_dlpack(source, device=device)
-        assert source.calls == [(s.handle, "dl_device"), (None,)]
+        assert source.calls == [(s.handle, "dl_device"), (None,)] and mf.current_stream(device) == s
         assert t.copy().tolist() == [5] * NBYTES
     del t
     source.end()
