@@ -174,6 +174,62 @@ def test_the_first_finalizer_of_a_state_needs_no_memory():
     assert (made - before, mf.ledger().tensors - before) == (9, 0)
 
 
+NAMED = """local gen = call.GenBuffers
+function call.GenBuffers(...) gen(...) error "struck" end
+pcall(context.ring, context, { 3 })
+call.GenBuffers = gen"""
+
+
+def test_a_buffer_whose_name_comes_with_an_error_is_deleted():
+    """As that of a debug hook's is, between two instructions."""
+    _, make, give_back = opened(NAMED)
+    make(0)
+    assert give_back() == 0
+
+
+SCOPED = """
+local mf, scope = require "moonferry", require "moonferry.scope"
+jit.off()
+local made
+local function nothing() end
+local function leaves_it() return pcall(scope.outside, nothing) end
+local function body()
+  mf.scope(function()
+    coroutine.yield()
+    coroutine.yield((leaves_it()))
+    made = mf.zeros(1)
+  end)
+end
+local step, left
+local function begin()
+  left, step = false, coroutine.wrap(body)
+  step()
+end
+local function leave() left = step() end
+local function finish()
+  step()
+  return left, pcall(function() return made.size end)
+end
+return begin, leave, finish
+"""
+
+
+def test_what_leaves_a_scope_for_a_moment_comes_back_to_it_without_memory():
+    """The scope's coroutine rests between what leaves it, at each limit, and what is made in it afterwards."""
+    lua = mf.Lua(max_memory=0)
+    begin, leave, finish = lua.execute(SCOPED)
+    came = set()
+    for more in range(0, 4000, 8):
+        begin()
+        lua.gccollect()
+        within(lua, more, lambda depth: leave())
+        lua.set_max_memory(0)
+        left, is_open, _ = finish()
+        assert not is_open, more
+        came.add(left)
+    assert came == {False, True}
+
+
 STRUCK = """
 import sys
 import moonferry as mf
