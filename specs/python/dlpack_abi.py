@@ -243,6 +243,15 @@ class Producer:
         return bytes(self.struct)
 
 
+def taker(slot):
+    """A type of another library whose table takes structs as that function of probe.c does."""
+    table = DLPackExchangeAPI()
+    table.header.version = DLPackVersion(1, 3)
+    table.managed_tensor_to_py_object_no_sync = address_of(getattr(probe(), slot))
+    capsule = capsule_new(c.addressof(table), b"dlpack_exchange_api")
+    return type("Taker", (), {"table": table, "__dlpack_c_exchange_api__": capsule})
+
+
 class Lender:
     """A producer whose deleter is Python code, which has exceptions of its own."""
 

@@ -20,6 +20,8 @@ extern void *PyCapsule_GetPointer(void *capsule, const char *name);
 extern const char *PyCapsule_GetName(void *capsule);
 extern int Py_IsInitialized(void);
 
+extern char _Py_NoneStruct;
+extern void Py_IncRef(void *object);
 extern void *PyExc_BufferError;
 extern void PyErr_SetString(void *type, const char *message);
 
@@ -122,6 +124,30 @@ int probe_slot_gives_nothing(void *object, void **out) {
   calls++;
   *out = NULL;
   return 0;
+}
+
+/* What takes a struct, says whether it did, and calls the deleter so many times before that. */
+static int take(void *managed, void **out, int deletes, int rc) {
+  for (int i = 0; i < deletes; i++) ((delete_fn)field(managed, VERSIONED_DELETER))(managed);
+  if (rc == 0) Py_IncRef(&_Py_NoneStruct);
+  *out = rc == 0 ? &_Py_NoneStruct : NULL;
+  return rc;
+}
+
+int probe_take_refuses(void *managed, void **out) {
+  return take(managed, out, 0, -1);
+}
+
+int probe_take_refuses_and_deletes(void *managed, void **out) {
+  return take(managed, out, 1, -1);
+}
+
+int probe_take_refuses_and_deletes_twice(void *managed, void **out) {
+  return take(managed, out, 2, -1);
+}
+
+int probe_take_gives_and_deletes(void *managed, void **out) {
+  return take(managed, out, 1, 0);
 }
 
 static struct {

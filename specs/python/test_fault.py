@@ -5,6 +5,7 @@ without the memory; nothing is lost, and the same call succeeds afterwards. Allo
 Python's are CPython's business.
 """
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -30,6 +31,12 @@ def pickled():
     return pickle.dumps(mf.ones((3,)), 5)
 
 
+def refused(call, *arguments):
+    with contextlib.suppress(mf.ExchangeError):
+        call(*arguments)
+
+
+TAKES, REFUSES = abi.taker("probe_take_gives_and_deletes"), abi.taker("probe_take_refuses_and_deletes")
 PICKLED = pickled()
 UNALIGNED = memoryview(np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"])
 ARRAY = np.arange(6.0).reshape(2, 3)
@@ -58,6 +65,8 @@ CALLS = {
     "__dlpack__ with a copy": lambda t, u, s: t.__dlpack__(max_version=(1, 3), copy=True),
     "__dlpack__ legacy with a copy": lambda t, u, s: t.__dlpack__(copy=True),
     "into": lambda t, u, s: mf.into(mf.Tensor, t),
+    "into who deletes at once": lambda t, u, s: mf.into(TAKES, t),
+    "into who refuses and deletes": lambda t, u, s: refused(mf.into, REFUSES, t),
     "__arrow_c_array__": lambda t, u, s: t.__arrow_c_array__(),
     "__arrow_c_array__ of a view": lambda t, u, s: t.T.__arrow_c_array__(),
     "__arrow_c_array__ of truth values": lambda t, u, s: mf.ones((3, 3), "bool").__arrow_c_array__(),

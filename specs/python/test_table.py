@@ -378,3 +378,20 @@ def test_into_its_own_type_shares_memory():
 def test_into_a_table_without_the_slot_is_refused():
     with pytest.raises(AttributeError, match="__dlpack_c_exchange_api__"):
         mf.into(foreign(), mf.zeros((2,)))
+
+
+@pytest.mark.parametrize("slot", ["refuses", "refuses_and_deletes", "refuses_and_deletes_twice"])
+def test_who_refuses_may_have_deleted_or_not(slot):
+    """DLPack does not say which; libraries differ."""
+    t = mf.zeros((2,))
+    before = mf.ledger()
+    for _ in range(3):
+        with pytest.raises(mf.ExchangeError, match="'Taker' did not take the tensor"):
+            mf.into(abi.taker(f"probe_take_{slot}"), t)
+    assert mf.ledger() == before
+
+
+def test_who_takes_may_delete_at_once():
+    t = mf.zeros((2,))
+    before = mf.ledger()
+    assert mf.into(abi.taker("probe_take_gives_and_deletes"), t) is None and mf.ledger() == before
