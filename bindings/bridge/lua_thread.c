@@ -77,6 +77,7 @@ struct resume {
   int fault;           /* a registry reference to the exception as Lua has it, until it was raised; else LUA_NOREF */
   lua_Hook hook;       /* what the state's hook was before */
   int mask, count;
+  int hooked;          /* the hook that raises has run */
 };
 
 /* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
@@ -99,33 +100,53 @@ static void give_fault_back(lua_State *L, struct resume *resume) {
   resume->fault = LUA_NOREF;
 }
 
+static void take_hook_back(lua_State *L, const struct resume *resume) {
+  lua_sethook(L, resume->hook, resume->mask, resume->count);
+}
+
 /* Runs before the first instruction of the coroutine that was resumed, as if what it waits in had failed. */
 static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
   (void)activation;
-  struct resume *resume = mf__top->data;
+  struct resume *resume = mf__top->state->raising;
+  resume->hooked = 1;
   if (L != resume->thread->coroutine || resume->fault == LUA_NOREF) return;
-  lua_sethook(L, resume->hook, resume->mask, resume->count);
+  take_hook_back(L, resume);
   lua_rawgeti(L, LUA_REGISTRYINDEX, resume->fault);
   give_fault_back(L, resume);
   lua_error(L);
 }
 
+/* A state runs no hook inside of a hook, be that another thread's, which has called Python: then nothing would raise,
+ * and the coroutine would go on. A chunk of one instruction tells. */
+static void check_hooks(lua_State *L, struct resume *resume) {
+  int status = luaL_loadbuffer(L, "", 0, "=");
+  if (status == 0) status = lua_pcall(L, 0, 0, 0);
+  if (status == 0 && (resume->hooked || lua_gethook(L) != raise_where_it_waits)) return;
+  if (lua_gethook(L) == raise_where_it_waits) take_hook_back(L, resume);
+  mf__top->state->raising = NULL;
+  give_fault_back(L, resume);
+  if (status != 0) lua_error(L);
+  mf__fail(L, "a debug hook of this state is running; the coroutine waits as before");
+}
+
 /* LuaJIT has no call that resumes with an error, but runs the hook of a state in each of its coroutines; not in
  * compiled code, in which a coroutine may go on that had yielded there, so that none is left. */
 static void arm_fault(lua_State *L, struct resume *resume) {
-  resume->hook = lua_gethook(L);
-  resume->mask = lua_gethookmask(L);
-  resume->count = lua_gethookcount(L);
   PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
   mf__push_raised(L);
   resume->fault = mf__anchor(L, mf__top->state);
   luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_FLUSH);
+  resume->hook = lua_gethook(L);
+  resume->mask = lua_gethookmask(L);
+  resume->count = lua_gethookcount(L);
+  mf__top->state->raising = resume;
   lua_sethook(L, raise_where_it_waits, LUA_MASKCOUNT, 1);
+  check_hooks(L, resume);
 }
 
 /* The coroutine came to its end, or to the next yield, without an instruction. */
 static int raise_late(lua_State *L, struct resume *resume) {
-  if (lua_gethook(L) == raise_where_it_waits) lua_sethook(L, resume->hook, resume->mask, resume->count);
+  if (lua_gethook(L) == raise_where_it_waits) take_hook_back(L, resume);
   lua_settop(resume->thread->coroutine, 0);
   lua_rawgeti(L, LUA_REGISTRYINDEX, resume->fault);
   give_fault_back(L, resume);
@@ -146,6 +167,7 @@ static int run_coroutine(lua_State *L, struct resume *resume, int count) {
   const int status = lua_resume(resume->thread->coroutine, count);
   resume->ended = status != LUA_YIELD;
   const int stopped = mf__run_end(mf__top);
+  if (resume->exception != NULL) mf__top->state->raising = NULL;
   if (resume->fault != LUA_NOREF) return raise_late(L, resume);
   if (stopped && (status == 0 || status == LUA_YIELD)) return luaL_error(L, "interrupted");
   return status;
@@ -312,11 +334,13 @@ static PyMethodDef methods[] = {
      "\n"
      "Raises what the coroutine does not catch; StopIteration if it catches the exception and ends without a value.\n"
      "To catch it, a pcall must be around a Lua function that yields: pcall(function() coroutine.yield() end), not\n"
-     "pcall(coroutine.yield)."},
+     "pcall(coroutine.yield). LuaError where the coroutine runs, or a debug hook of its state, which may be another\n"
+     "thread's: it waits as before."},
     {"close", thread_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Ends the coroutine as throw(GeneratorExit) does, and returns None. Does nothing if the coroutine has ended or\n"
-     "its state was closed. Raises RuntimeError if the coroutine catches GeneratorExit and yields again."},
+     "its state was closed. Raises RuntimeError if the coroutine catches GeneratorExit and yields again, and LuaError\n"
+     "as throw does."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},

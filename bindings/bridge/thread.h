@@ -106,6 +106,7 @@ struct mf__state {
   PyObject *reason;   /* the exception that it ends in, or NULL */
   char *library;      /* how the names of the library's own Lua chunks begin; or NULL */
   int grace;          /* instructions that these still have to come to their end */
+  void *raising;      /* what lua_thread.c's hook raises, as long as that is the state's hook */
 };
 
 /* How deeply the tables may be nested that a body copies. */

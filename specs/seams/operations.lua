@@ -302,18 +302,18 @@ end
 op["t:tostring"] = function() return tostring(t):sub(1, 9) end
 op["t:fill"] = function()
   local a = ok(t:copy())
-  a:fill(3)
+  ok(a:fill(3))
   return plain(a)
 end
 op["t:copy"] = function() return plain(ok(t:copy())) end
 op["t:copy-from"] = function()
   local a = ok(mf.zeros({ 2, 3 }, "float32", on_device()))
-  a:copy(t)
+  ok(a:copy(t))
   return plain(a)
 end
 op["t:copy-overlap"] = function()
   local a = ok(t:copy())
-  a:view(mf.all, { 1 }):copy(a:view(mf.all, { 0, 2 }))
+  ok(a:view(mf.all, { 1 }):copy(a:view(mf.all, { 0, 2 })))
   return plain(a)
 end
 op["t:copy-foreign"] = function()
