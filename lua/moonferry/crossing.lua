@@ -26,12 +26,21 @@ crossing.through = foreign.through
 -- Through which handles go to Lua.
 crossing.box = ffi.new("mf_tensor *[1]")
 
+local function move(box, handle)
+  box[0] = nil
+  return ffi.gc(handle, foreign.give_back)
+end
+
 -- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference can get its
 -- finalizer without memory: until then it is the bridge's to give back.
 function crossing.adopt()
-  local handle = places.prepare(crossing.box[0])
-  places.room()
-  crossing.box[0] = nil
+  local box = crossing.box
+  local handle = places.prepare(box[0])
+  local ok, message = pcall(move, box, handle)
+  if not ok then
+    move(box, handle)
+    error(message, 0)
+  end
   return mf.from_handle(handle)
 end
 

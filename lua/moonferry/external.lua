@@ -145,7 +145,7 @@ function Semaphore:close()
   local handle = self.handle
   if handle then
     self.handle = nil
-    release(ffi.gc(handle, nil))
+    places.release(handle, release, release)
   end
 end
 

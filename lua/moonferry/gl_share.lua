@@ -73,16 +73,24 @@ end
 -- The answers of a close that has closed nothing.
 local AS_IT_WAS = { [C.MF_ECAPTURE] = true, [C.MF_EINVAL] = true }
 
--- Closes what is registered in that place, the handle of `shared`. For want of memory it fails before.
+-- As places.release: nothing of Lua's comes behind the call.
+local function let_go(at, shared, close, pointer, err)
+  at[0] = nil
+  shared.handle = nil
+  return close(pointer, err)
+end
+
+-- Closes what is registered in that place, the handle of `shared`. An error comes before that, or not at all.
 local function give_back(at, shared)
   local close = ffi.istype(new_buffer, at) and C.mf_gl_buffer_close or C.mf_gl_texture_close
   local pointer, err = at[0], errors.place()
-  at[0] = nil
-  shared.handle = nil
-  local rc = close(pointer, err)
-  if AS_IT_WAS[rc] then
+  local ok, rc = pcall(let_go, at, shared, close, pointer, err)
+  if not ok or AS_IT_WAS[rc] then
     at[0] = pointer
     shared.handle = at
+  end
+  if not ok then
+    error(rc, 0)
   end
   return rc, err
 end

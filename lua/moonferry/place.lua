@@ -1,6 +1,7 @@
 -- Places where C puts what it answers and what it makes for Lua, until Lua holds it with a finalizer of its own.
 --
--- Lua may have no memory for that, not even for its own stack, and an error of a debug hook may come between. Another
+-- Lua may have no memory for that, not even for its own stack, and an error of a debug hook may come between: what must
+-- not be parted is called protected, and whoever caught an error there puts it right, which takes no memory. Another
 -- call of the library can come between any two instructions of one (a finalizer's wherever compiled code is left, a
 -- metamethod's, a hook's): it gets a place of its own. Invariant: no two calls have the same place; what nobody takes
 -- from a place is given back with the place, and a finalizer that had no memory is called again. Must not know: what is
@@ -9,7 +10,7 @@ local ffi = require "ffi"
 
 local place = {}
 
-local gc, new, pcall = ffi.gc, ffi.new, pcall
+local error, gc, new, pcall = error, ffi.gc, ffi.new, pcall
 
 --- A finalizer that calls `give_back`, which can fail for nothing but memory and only before it has given back: then
 --- the collector calls it again in its next cycle. That the object has a finalizer again takes no memory, because
@@ -35,12 +36,31 @@ local function nothing() end
 place.room = assert(loadstring("local " .. ("_, "):rep(119) .. "_", "=room"))
 
 --- Gives the object a finalizer that does nothing. It can get another one then without memory, so that whoever had to
---- give back what it stands for can let go first: an error of a debug hook between the two loses it, and does not give
---- it back twice.
+--- give back what it stands for can let go first.
 ---@param object ffi.cdata*
 ---@return ffi.cdata*
 function place.prepare(object)
   return gc(object, nothing)
+end
+
+-- A call of C's in the last place has nothing of Lua's behind it: an error comes before it, or not at all.
+local function let_go(handle, give_back)
+  return give_back(gc(handle, nil))
+end
+
+--- Takes the object's finalizer away and calls the C function `give_back` with it, which runs no foreign code. Where an
+--- error comes before that, the object has its finalizer again.
+---@param handle ffi.cdata*
+---@param give_back ffi.cdata*
+---@param finalize function|ffi.cdata*
+---@return any answer
+function place.release(handle, give_back, finalize)
+  local ok, answer = pcall(let_go, handle, give_back)
+  if not ok then
+    gc(handle, finalize)
+    error(answer, 0)
+  end
+  return answer
 end
 
 -- Two functions: one takes an object that no other call has, made anew or returned by an earlier call, and one returns
@@ -95,17 +115,34 @@ function place.handles(type, give_back, finalize, retain)
   local take, leave = place.of(type, function(at)
     give_back(at[0])
   end)
-  local function own(at)
-    local handle = place.prepare(at[0])
+  local function move(at, handle)
     leave(at)
     return gc(handle, finalize)
   end
 
+  local function own(at)
+    local handle = place.prepare(at[0])
+    local ok, message = pcall(move, at, handle)
+    if not ok then
+      at[0] = nil
+      gc(handle, finalize)
+      error(message, 0)
+    end
+    return handle
+  end
+
+  local function claim(at, handle)
+    at[0] = handle
+    return retain(handle)
+  end
+
   return take, own, function(handle)
     local at = take()
-    place.room()
-    retain(handle)
-    at[0] = handle
+    local ok, message = pcall(claim, at, handle)
+    if not ok then
+      at[0] = nil
+      error(message, 0)
+    end
     return own(at)
   end
 end

@@ -32,9 +32,10 @@ local new_handles = ffi.typeof "mf_tensor *[?]"
 local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
 
 local release = C.mf_ring_release
-local take_place, handle_at, handle_kept = places.handles("mf_ring *[1]", release, places.finalizer(function(handle)
+local finalize = places.finalizer(function(handle)
   release(handle)
-end), C.mf_lua_ring_keep)
+end)
+local take_place, handle_at, handle_kept = places.handles("mf_ring *[1]", release, finalize, C.mf_lua_ring_keep)
 
 function closed.__index(_, key)
   if key == "close" then
@@ -292,15 +293,19 @@ function Ring:close()
   local handle, slots = handle_of(self, "close"), self._slots
   setmetatable(self, closed)
   self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
-  ring.give_back(ffi.gc(handle, nil))
+  local ok, message = pcall(ring.give_back, handle)
+  if not ok then
+    ffi.gc(handle, finalize)
+    error(message, 0)
+  end
   for _, t in ipairs(slots) do
     t:close()
   end
 end
 
--- The last reference may run release callbacks.
+-- The last reference may run release callbacks. As places.release: nothing of Lua's comes behind the call.
 function ring.give_back(handle)
-  release(handle)
+  return release(ffi.gc(handle, nil))
 end
 
 jit.off(ring.give_back)

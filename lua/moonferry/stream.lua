@@ -129,12 +129,23 @@ local STREAM_NBYTES = ffi.offsetof(place_type, "stream")
 -- LuaJIT needs memory to look up a function of C's for the first time, which there may not be when this one is called.
 local destroy = C.mf_stream_destroy
 
--- Once for each stream, and not at all where there is no memory for the arguments.
+-- As places.release: nothing of Lua's comes behind the call.
+local function let_go(place, on, handle)
+  place.stream = NONE
+  return destroy(on, handle, nil)
+end
+
+jit.off(let_go)
+
+-- Once for each stream, and not at all where there is no memory for the arguments: then it is there still.
 local function give_back(place)
   local on, handle = place.device, place.stream
   if handle ~= NONE then
-    place.stream = NONE
-    destroy(on, handle, nil)
+    local ok, message = pcall(let_go, place, on, handle)
+    if not ok then
+      place.stream = handle
+      error(message, 0)
+    end
   end
 end
 

@@ -47,6 +47,8 @@ pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain
 local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back,
   C.mf_lua_tensor_keep)
 
+local release_later = C.mf_tensor_release_later
+
 local meta, closed = { moonferry_open = true }, {}
 
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
@@ -327,7 +329,7 @@ function Tensor:close()
   pressure.subtract(self._cost)
   self._handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
-  if C.mf_tensor_release_later(ffi.gc(handle, nil)) ~= 0 then
+  if places.release(handle, release_later, foreign.give_back) ~= 0 then
     foreign.run()
   end
   if release_flag then

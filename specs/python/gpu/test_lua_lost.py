@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 import moonferry as mf
+from limit import struck
 
 PROGRAM = """
 local mf, device = require "moonferry", ...
@@ -70,6 +71,16 @@ def test_a_limit_at_every_place_loses_no_stream(simulated, device, maker):
     make = lua.execute(PROGRAM.format(maker), device)
     created = simulated.calls(simulated.names["create"])
     assert sum(1 for _ in limits(lua, make)) > 3
+    assert simulated.calls(simulated.names["create"]) == created
+
+
+@pytest.mark.parametrize("maker", ["local _ = mf.stream(device)", "mf.stream(device):close()"])
+def test_an_error_of_a_debug_hook_loses_no_stream(simulated, device, maker):
+    mf.Stream(device)
+    lua = mf.Lua()
+    make = lua.execute(PROGRAM.format(maker), device)
+    created = simulated.calls(simulated.names["create"])
+    assert sum(1 for _ in struck(lua, make)) > 30
     assert simulated.calls(simulated.names["create"]) == created
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import moonferry as mf
 from drawn import FEWER, one_in
-from limit import collect, within
+from limit import collect, struck, within
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sim"))
 opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
@@ -178,6 +178,18 @@ def test_a_limit_at_every_place_leaves_opengl_what_is_its_own(counts, device, na
         assert (counts(), mf.ledger(), opengl.state()) == (before, ledger, state), more
         more += 8 * FEWER
     assert more > 24
+    finish()
+
+
+@pytest.mark.parametrize("name", [name for name in GL if "closed" in name])
+def test_an_error_of_a_debug_hook_leaves_nothing_registered(counts, device, name):
+    lua, make, give_back, finish, _, _ = opened(device, GL[name])
+    make(0)
+    collected(lua, give_back)
+    before = counts()
+    for at in struck(lua, make, last=200):  # those of close among them
+        collected(lua, give_back)
+        assert counts() == before, at
     finish()
 
 
