@@ -120,12 +120,11 @@ CALLS = {
     "nested values": lambda: mf.tensor([[1, 2], [3, 4]], "int8"),
     "pickle": lambda: pickle.loads(pickle.dumps(t, 5)),
     "text": lambda: (repr(t), str(t)),
-    "refused import": lambda: refused(mf.from_dlpack, 3),
-    "refused export": lambda: refused(t.__dlpack__, dl_device=(2, 0)),
+    "refused import": lambda: (refused(mf.from_dlpack, 3), refused(mf.from_dlpack, cuda())),
+    "refused export": lambda: (refused(t.__dlpack__, dl_device=(2, 0)), refused(t.__dlpack__, 1)),
     "refused shape and index": lambda: (refused(t.reshape, (5, 5)), refused(t.__getitem__, (9, 9))),
-    "refused nested values": lambda: refused(mf.tensor, [[1, 2], [3]]),
-    "refused buffer": lambda: refused(mf.frombuffer, b"123", "float64"),
-    "refused taker": lambda: refused(mf.into, Taker, t),
+    "refused nested values": lambda: (refused(mf.tensor, [[1, 2], [3]]), refused(mf.tensor, json.loads(deep))),
+    "refused buffer and taker": lambda: (refused(mf.frombuffer, b"123", "float64"), refused(mf.into, Taker, t)),
     "a tensor to Lua and back": lambda: call_back(lambda x: x, t),
     "an object to Lua and back": lambda: call_back(lambda x: x, [1, "two", None]),
     "an error of Lua's": lambda: refused(fails),
@@ -408,6 +407,7 @@ def ring():
 
 long_table = lua.table_from(list(range(300)))
 flat, truth, one, whole = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1)), mf.tensor(3, "int8")
+cuda, deep = type("Cuda", (), {"__cuda_array_interface__": {}}), "[" * 70 + "]" * 70
 odd_strides = np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"]
 
 
