@@ -146,7 +146,9 @@ static void count_in(const mf__frame *below) {
 }
 
 static void count_out(const mf__frame *below) {
-  if (below == NULL && --mf__threads_inside >= 0 && mf__door != MF__DOOR_OPEN) mf__thread_came_out();
+  if (below != NULL) return;
+  mf__threads_inside--;
+  if (mf__door != MF__DOOR_OPEN) mf__thread_came_out();
 }
 
 /* Kept out of mf__enter, so that this C frame is gone when the error is raised: LuaJIT calls a message handler that
