@@ -71,8 +71,9 @@ class Interface:
     def address(self, shape: tuple[int, ...]) -> tuple[int, bool]:
         """Where the elements are, and whether they are read-only."""
         data = self.get("data")
-        pair = isinstance(data, (tuple, list)) and len(data) == 2
-        address = integer(data[0] or 0, 0, 2**64 - 1) if pair else None
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise self.refusal("data", "an address and a bool")
+        address = integer(data[0] or 0, 0, 2**64 - 1)
         if address is None:
             raise self.refusal("data", "an address and a bool")
         if address == 0 and 0 not in shape:
