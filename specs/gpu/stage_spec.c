@@ -256,8 +256,8 @@ static void buffers_of_the_next_device_keep_no_context(void **state) {
   (void)state;
   needs_devices(2);
   needs_simulator();
-  skip_unless(other_device_type() == kDLCUDA, "HIP gives no contexts back");
   trim_all();
+  const int64_t contexts = other_device_type() == kDLCUDA; /* of each device; HIP has none to give back */
   const int64_t retained = sim_ask_left("retains");
   const DLTensor foreign = {.data = other_alloc(1, NBYTES), .device = gpu(1), .ndim = 1, .dtype = {kDLUInt, 8, 1},
                             .shape = shape, .strides = stride};
@@ -269,9 +269,9 @@ static void buffers_of_the_next_device_keep_no_context(void **state) {
   synchronize(1);
   close_scene(&s);
   mf_tensor_release(next);
-  assert_int_equal(sim_ask_left("retains"), retained + 2);
+  assert_int_equal(sim_ask_left("retains"), retained + 2 * contexts);
   trim(gpu(0));
-  assert_int_equal(sim_ask_left("retains"), retained + 1);
+  assert_int_equal(sim_ask_left("retains"), retained + contexts);
   trim(gpu(1));
   assert_int_equal(sim_ask_left("retains"), retained);
   other_free(1, foreign.data);

@@ -323,7 +323,6 @@ static void many_rows_are_filled_by_kernels(void **state) {
   const char *kernel = named("cuLaunchKernel", "hipModuleLaunchKernel");
   (void)state;
   needs_simulator();
-  skip_unless(has_kernels(), "there are no kernels here");
   for (int64_t columns = 5; columns <= 12; columns += 7) {
     const mf_index odd[] = {{.kind = MF_INDEX_ELLIPSIS},
                             {.kind = MF_INDEX_SLICE, .start = 0, .stop = 2 * columns, .step = 2}};
@@ -331,7 +330,7 @@ static void many_rows_are_filled_by_kernels(void **state) {
     OK(mf_tensor_index(t, odd, 2, &thin, &err));
     const uint64_t before = sim_ask_calls(kernel);
     fill(thin, 3);
-    assert_int_equal(sim_ask_calls(kernel) > before, columns > 8);
+    assert_int_equal(sim_ask_calls(kernel) > before, columns > 8 && has_kernels());
     mf_tensor_release(t);
     mf_tensor_release(thin);
   }

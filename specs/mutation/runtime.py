@@ -65,7 +65,7 @@ LONG = {"scenario": "cuda"}
 OF_SHAPES = "copy.c image.c plan.c transfer.c move.c stage.c cuda_work.c hip_work.c".split()
 SHAPES = dict.fromkeys(("copy", "scatter"), OF_SHAPES)
 # As specs/CMakeLists.txt has them.
-WITHOUT_KERNELS = [f"gpu_{name}_spec" for name in "copy transfer transfer_fail numbers_fail numbers_ways".split()]
+WITHOUT_KERNELS = [f"gpu_{name}_spec" for name in "copy transfer transfer_fail numbers_fail".split()]
 MISSING = {"cuda": "cuLaunchKernel", "rocm": "hipModuleLaunchKernel"}
 UNASKED = ("gpu_types_spec", "gpu_large_spec", "gpu_seams_spec")
 OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
