@@ -318,6 +318,26 @@ static void threads_share_the_staging_buffers(void **state) {
   }
 }
 
+/* Elements of one axis that lie apart, up and down again by way of the staging buffers. */
+static void large_copies_of_one_axis_that_lies_apart(void **state) {
+  const int64_t n[] = {100000};
+  const mf_index odd[] = {{.kind = MF_INDEX_SLICE, .start = 1, .stop = MF_INDEX_NONE, .step = 2}};
+  (void)state;
+  mf_tensor *host = random_host("float32", 1, n), *back = create_shaped(CPU, "float32", 1, n), *from, *to, *there;
+  OK(mf_tensor_index(host, odd, 1, &from, &err));
+  OK(mf_tensor_index(back, odd, 1, &to, &err));
+  there = at_place(from, GPU0);
+  mf_tensor *want = at_place(from, CPU);
+  same_bytes(there, want, "up");
+  memset(data_of(back), 0, (size_t)mf_tensor_nbytes(back));
+  OK(mf_tensor_copy(to, there, &err));
+  const float *a = data_of(host), *b = data_of(back);
+  for (int64_t i = 0; i < n[0]; i++)
+    if (memcmp(&b[i], i % 2 != 0 ? &a[i] : &(float){0}, sizeof *b) != 0) fail_msg("element %lld", (long long)i);
+  mf_tensor *all[] = {host, back, from, to, there, want};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
 /* They fill what would be a loop of driver calls, but for a few. */
 static void many_rows_are_filled_by_kernels(void **state) {
   const char *kernel = named("cuLaunchKernel", "hipModuleLaunchKernel");
@@ -378,6 +398,7 @@ int main(void) {
       WITH_STREAMS(plain_copies_are_one_driver_call),
       WITH_STREAMS(copies_between_devices_take_no_detour),
       WITH_STREAMS(large_copies_take_no_detour),
+      WITH_STREAMS(large_copies_of_one_axis_that_lies_apart),
       WITH_STREAMS(many_rows_are_filled_by_kernels),
       WITH_STREAMS(a_kernel_that_fails_is_told),
   };
