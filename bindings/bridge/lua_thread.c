@@ -116,8 +116,8 @@ static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
   lua_error(L);
 }
 
-/* A state runs no hook inside of a hook, be that another thread's, which has called Python: then nothing would raise,
- * and the coroutine would go on. A chunk of one instruction tells. */
+/* While a hook runs, the state runs no other one; that hook may be in another thread, which has called Python. Ours
+ * would not raise then, and the coroutine would go on. So a chunk of one instruction tries it first. */
 static void check_hooks(lua_State *L, struct resume *resume) {
   int status = luaL_loadbuffer(L, "", 0, "=");
   if (status == 0) status = lua_pcall(L, 0, 0, 0);
@@ -334,13 +334,15 @@ static PyMethodDef methods[] = {
      "\n"
      "Raises what the coroutine does not catch; StopIteration if it catches the exception and ends without a value.\n"
      "To catch it, a pcall must be around a Lua function that yields: pcall(function() coroutine.yield() end), not\n"
-     "pcall(coroutine.yield). LuaError where the coroutine runs, or a debug hook of its state, which may be another\n"
-     "thread's: it waits as before."},
+     "pcall(coroutine.yield).\n"
+     "\n"
+     "Raises LuaError while the coroutine is running, and while a debug hook of its state is running, even in another\n"
+     "thread; the coroutine then waits as before."},
     {"close", thread_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Ends the coroutine as throw(GeneratorExit) does, and returns None. Does nothing if the coroutine has ended or\n"
      "its state was closed. Raises RuntimeError if the coroutine catches GeneratorExit and yields again, and LuaError\n"
-     "as throw does."},
+     "where throw does."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, thread_dealloc},

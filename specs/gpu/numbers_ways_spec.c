@@ -136,7 +136,7 @@ static void a_wait_that_fails_is_told(void **state) {
 
 /* Kernels that cannot be made */
 
-/* Of a pair of dtypes that no spec here has converted or compared before. */
+/* No other spec here converts this pair of dtypes, or compares the second one, so that both kernels are made here. */
 static void a_kernel_that_cannot_be_made(void **state) {
   const int64_t n[] = {64};
   const char *rule = named("cuModuleLoadDataEx:999:once", "hipModuleLoadData:999:once");
@@ -182,7 +182,7 @@ static void a_cast_is_captured(void **state) {
   stream_end(0, s);
 }
 
-/* What a graph did with it would be done again when it is another tensor's. */
+/* Each launch of the graph would use that memory, which is another tensor's by then. */
 static void memory_for_a_while_is_not_captured(void **state) {
   int64_t shape[] = {16, 4}, strides[] = {0, 1};
   (void)state;

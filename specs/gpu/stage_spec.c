@@ -249,7 +249,7 @@ static void a_trim_leaves_a_buffer_that_is_in_use(void **state) {
   assert_int_equal(sim_ask_left("events"), 0);
 }
 
-/* The context of a device that nothing of ours is left on goes, whichever buffers the next device has. */
+/* A device's context goes when nothing of ours is left on that device, whatever buffers the next device has. */
 static void buffers_of_the_next_device_keep_no_context(void **state) {
   int64_t shape[] = {NBYTES}, stride[] = {1};
   mf_tensor *next;

@@ -338,7 +338,7 @@ static void large_copies_of_one_axis_that_lies_apart(void **state) {
   for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
 }
 
-/* They fill what would be a loop of driver calls, but for a few. */
+/* Kernels fill what would otherwise take many driver calls; a few calls are cheaper than a kernel. */
 static void many_rows_are_filled_by_kernels(void **state) {
   const char *kernel = named("cuLaunchKernel", "hipModuleLaunchKernel");
   (void)state;

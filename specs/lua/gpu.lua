@@ -276,6 +276,13 @@ function gpu.calls(name)
   return tonumber(gpu.sim.sim_calls(name))
 end
 
+--- How often the driver registered an object of OpenGL's of this kind, "Buffer" or "Image", minus how often it gave one
+--- of any kind back.
+function gpu.registered(what)
+  local begin = gpu.kind == "cuda" and "cuGraphics" or "hipGraphics"
+  return gpu.calls(begin .. "GLRegister" .. what) - gpu.calls(begin .. "UnregisterResource")
+end
+
 local LEFT = { "allocations", "streams", "events", "captures", "pending" }
 
 local function pushed()

@@ -141,10 +141,6 @@ gpu.describe("a shared buffer", function()
     if not gpu.simulated() then
       return
     end
-    local begin = gpu.kind == "cuda" and "cuGraphics" or "hipGraphics"
-    local function registered()
-      return gpu.calls(begin .. "GLRegisterBuffer") - gpu.calls(begin .. "UnregisterResource")
-    end
     local function drop(n)
       for _ = 1, n do
         assert.are.equal("mapped", assert(context:share(buffer, { device = gpu.name })).route)
@@ -154,18 +150,18 @@ gpu.describe("a shared buffer", function()
     end
     local function used() end
     drop(2)
-    assert.are.equal(2, registered())
+    assert.are.equal(2, gpu.registered "Buffer")
     local shared = assert(context:share(buffer, { device = gpu.name }))
-    assert.are.equal(1, registered())
+    assert.are.equal(1, gpu.registered "Buffer")
     drop(1)
-    assert.are.equal(2, registered())
+    assert.are.equal(2, gpu.registered "Buffer")
     assert(shared:map(nil, { N }, "float32", used))
-    assert.are.equal(1, registered())
+    assert.are.equal(1, gpu.registered "Buffer")
     assert(shared:close())
     drop(1)
-    assert.are.equal(1, registered())
+    assert.are.equal(1, gpu.registered "Buffer")
     context:finish()
-    assert.are.equal(0, registered())
+    assert.are.equal(0, gpu.registered "Buffer")
   end)
 
   specify("says why the bytes go through the host", function()

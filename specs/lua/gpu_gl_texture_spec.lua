@@ -47,21 +47,17 @@ gpu.describe("a shared texture", function()
     if not gpu.simulated() then
       return
     end
-    local begin = gpu.kind == "cuda" and "cuGraphics" or "hipGraphics"
-    local function registered()
-      return gpu.calls(begin .. "GLRegisterImage") - gpu.calls(begin .. "UnregisterResource")
-    end
     local texture = zeros(FORMATS[1])
     local shared = assert(context:share_texture(texture, { device = gpu.name }))
     assert(context:share_texture(texture, { device = gpu.name }))
     collectgarbage()
     collectgarbage()
-    assert.are.equal(2, registered())
+    assert.are.equal(2, gpu.registered "Image")
     local t = mf.zeros({ H, W }, "uint8", { device = gpu.name })
     assert(shared:upload(t))
-    assert.are.equal(1, registered())
+    assert.are.equal(1, gpu.registered "Image")
     assert(shared:close())
-    assert.are.equal(0, registered())
+    assert.are.equal(0, gpu.registered "Image")
     t:close()
     opengl.delete_texture(texture)
   end)

@@ -63,7 +63,8 @@ def test_round_trips(array):
     all_at_once(work)
 
 
-# What is made once in a process is made by several threads here, which a thread that waits in a lock would not show.
+# Each of these makes something that a process makes only once. Eight threads begin each one together, and no lock puts
+# them in order.
 THE_FIRST_OF_EACH = """
 import threading
 import time

@@ -225,7 +225,7 @@ def waiting(b):
 
 
 def beside_no_hook(end):
-    """The campaign's own hook may be in the state by another thread, and then nothing can be raised in a coroutine."""
+    """While the campaign's own hook runs in another thread, nothing can be raised in a coroutine."""
     for _ in range(1000):
         try:
             return end()

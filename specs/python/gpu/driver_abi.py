@@ -185,6 +185,12 @@ class Driver:
     def calls(self, *names):
         return sum(self.lib.sim_calls(name.encode()) for name in names)
 
+    def registered(self, what):
+        """How often the driver registered an object of OpenGL's of this kind, "Buffer" or "Image", minus how often it
+        gave one of any kind back."""
+        begin = "cuGraphics" if self.kind == "cuda" else "hipGraphics"
+        return self.calls(f"{begin}GLRegister{what}") - self.calls(f"{begin}UnregisterResource")
+
     def seed(self, number):
         """The order of queued work: 0 is as late as it may be, another number an order of its own in each commit."""
         if self.simulated:

@@ -86,38 +86,33 @@ def test_reads_alone(context, device):
     shared.close()
 
 
-def registered(gpu, kind="Buffer"):
-    begin = "cuGraphics" if gpu.kind == "cuda" else "hipGraphics"
-    return gpu.calls(f"{begin}GLRegister{kind}") - gpu.calls(f"{begin}UnregisterResource")
-
-
 def test_one_that_is_dropped_is_given_back_by_the_contexts_next_call(context, device, gpu):
     """Only the context's thread may ask that of the driver."""
     buffer = opengl.buffer_of(bytes(4 * N))
-    before = registered(gpu)
+    before = gpu.registered("Buffer")
     shared = context.share(buffer, str(device))
     for more in (2, 1):
         for _ in range(more):
             with pytest.warns(ResourceWarning, match="a buffer of OpenGL's that was shared with a GPU was not closed"):
                 context.share(buffer, str(device))
                 gc.collect()
-        assert registered(gpu) - before == 2
+        assert gpu.registered("Buffer") - before == 2
         with shared.map(None, N):
             pass
-        assert registered(gpu) - before == 1
+        assert gpu.registered("Buffer") - before == 1
     shared.close()
     context.share(buffer, str(device), route="copied")
     with pytest.warns(ResourceWarning):
         context.share(buffer, str(device))
         gc.collect()
-    assert registered(gpu) - before == 1
+    assert gpu.registered("Buffer") - before == 1
     context.finish()
-    assert registered(gpu) == before
+    assert gpu.registered("Buffer") == before
 
 
 def test_a_capture_that_goes_on_keeps_the_buffer_mapped(context, device, gpu):
     buffer = opengl.buffer_of(bytes(4 * N))
-    before, stream = registered(gpu), mf.Stream(device)
+    before, stream = gpu.registered("Buffer"), mf.Stream(device)
     shared = context.share(buffer, str(device))
     with contextlib.ExitStack() as captures:
         with pytest.raises(RuntimeError, match="being captured"), shared.map(stream, N) as t:
@@ -128,7 +123,7 @@ def test_a_capture_that_goes_on_keeps_the_buffer_mapped(context, device, gpu):
             shared.close()
         assert shared.route == "mapped"
     shared.close()
-    assert registered(gpu) == before and set(floats(buffer)) == {8}
+    assert gpu.registered("Buffer") == before and set(floats(buffer)) == {8}
 
 
 def test_reasons(context, device, gpu):

@@ -74,21 +74,16 @@ def test_up_and_down(context, device, seed, route, format):
 
 
 def test_one_that_is_dropped_is_given_back_by_the_contexts_next_call(context, device, gpu):
-    begin = "cuGraphics" if gpu.kind == "cuda" else "hipGraphics"
-
-    def registered():
-        return gpu.calls(f"{begin}GLRegisterImage") - gpu.calls(f"{begin}UnregisterResource")
-
     texture, _ = zeros(RGBA8)
-    shared, before = context.share_texture(texture, str(device)), registered()
+    shared, before = context.share_texture(texture, str(device)), gpu.registered("Image")
     with pytest.warns(ResourceWarning, match="a texture of OpenGL's that was shared with a GPU was not closed"):
         context.share_texture(texture, str(device))
         gc.collect()
-    assert registered() == before + 1
+    assert gpu.registered("Image") == before + 1
     shared.upload(mf.zeros((H, W, 4), "uint8", device=device))
-    assert registered() == before
+    assert gpu.registered("Image") == before
     shared.close()
-    assert registered() == before - 1
+    assert gpu.registered("Image") == before - 1
     opengl.delete_texture(texture)
 
 
