@@ -12,7 +12,7 @@ local tensor = require "moonferry.tensor"
 ---@class moonferry.Tensor
 local Tensor, handle_of = tensor.Tensor, tensor.handle_of
 
-local new_scalar = ffi.typeof "mf_scalar[1]"
+local new_scalar = ffi.typeof "mf_scalar"
 local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
 --- Sets every element to `value`, which the dtype must be able to hold, as for `put`. Returns the tensor.
@@ -20,7 +20,7 @@ local take_answer, leave_answer = places.of_answers "int32_t[1]"
 ---@return moonferry.Tensor
 function Tensor:fill(value)
   local scalar = new_scalar()
-  dtype.to_scalar(tensor.info(self), value, scalar[0], "fill: value")
+  dtype.to_scalar(tensor.info(self), value, scalar, "fill: value")
   local err = errors.place()
   local rc = C.mf_tensor_fill(self._handle, scalar, err)
   return errors.done("fill", rc, err, self)

@@ -23,7 +23,7 @@ local create = {}
 local CPU, PAGE = 1, 4096
 local maxn = table.maxn
 local MAX_DEPTH = constants.MF_MAX_NDIM
-local new_like, new_scalar = ffi.typeof "DLTensor[1]", ffi.typeof "mf_scalar[1]"
+local new_like, new_scalar = ffi.typeof "DLTensor[1]", ffi.typeof "mf_scalar"
 local new_const_pointer, new_pointer = ffi.typeof "const void *[1]", ffi.typeof "void *[1]"
 
 local function set_device(like, name)
@@ -87,7 +87,7 @@ local function filled(verb, shape, value, name, opts)
     return nil, message, code
   end
   local scalar = new_scalar()
-  local ok, failure = pcall(dtype.to_scalar, tensor.info(t), value, scalar[0], verb .. ": value")
+  local ok, failure = pcall(dtype.to_scalar, tensor.info(t), value, scalar, verb .. ": value")
   if not ok then
     t:close()
     error(failure, 0)

@@ -239,7 +239,8 @@ function dtype.to_scalar(record, value, scalar, what)
   end
 end
 
---- The Lua value of an mf_scalar.
+--- The Lua value of an mf_scalar, which is the whole object: a reference to one in an array would not keep the array,
+--- and whoever ends with this call keeps nothing either.
 ---@param scalar ffi.cdata*
 function dtype.from_scalar(scalar)
   local kind = scalar.kind

@@ -28,7 +28,7 @@ local EXACT = 2 ^ 53
 local THE_HOST, READ, WRITE = constants.MF_STREAM_HOST, C.MF_READ, C.MF_WRITE
 local COMPILES = jit.status()
 
-local new_scalar = ffi.typeof "mf_scalar[1]"
+local new_scalar = ffi.typeof "mf_scalar"
 local epoch = C.mf_fence_epoch()
 
 -- Extents or strides in the form that is fast here; both count from 0.
@@ -304,7 +304,7 @@ local function get_by_c(t, count, ...)
   if not errors.passed(C.mf_tensor_get(t._handle, coords, count, scalar, err), err) then
     misuse("get: %s", errors.text(err))
   end
-  return dtype.from_scalar(scalar[0])
+  return dtype.from_scalar(scalar)
 end
 
 --- Returns the element at these coordinates, checked; negative ones count from the end. A 64-bit integer is a Lua
@@ -332,7 +332,7 @@ local function put_by_c(t, info, count, ...)
   check_valid(t)
   local list = { ... }
   local coords, scalar = coordinates("put", list, count), new_scalar()
-  dtype.to_scalar(info, list[count + 1], scalar[0], "put")
+  dtype.to_scalar(info, list[count + 1], scalar, "put")
   local err = errors.place()
   if not errors.passed(C.mf_tensor_put(t._handle, coords, count, scalar, err), err) then
     misuse("put: %s", errors.text(err))

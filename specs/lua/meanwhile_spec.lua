@@ -1,6 +1,8 @@
 -- Calls of this library that come while another one is under way in the same state: from a finalizer, which LuaJIT
--- calls wherever compiled code is left, or from a debug hook. Neither changes what the other one does.
+-- calls wherever compiled code is left, or from a debug hook. Neither changes what the other one does. And a collection
+-- that comes there: it takes nothing away that a call still needs.
 local ffi = require "ffi"
+local collecting = require "collecting"
 local helper = require "helper"
 local mf = require "moonferry"
 
@@ -53,6 +55,18 @@ local CALLS = {
     a:close()
     b:close()
     return tostring(equal)
+  end,
+  elements = function(n)
+    local text = ""
+    for _, dtype in ipairs { "int64", "uint64", "complex128", "float16", "bool", "int4", "float32" } do
+      local t = mf.zeros({ 1, 2, 1, n + 1 }, dtype)
+      t:put(0, 1, 0, n, 1)
+      local last = mf.full({}, 1, dtype)
+      text = ("%s %s %s"):format(text, tostring(t:get(0, 1, 0, n)), tostring(last:item()))
+      last:close()
+      t:close()
+    end
+    return text
   end,
   export = function(n)
     local t = mf.full({ n + 1 }, n, "float32")
@@ -205,6 +219,15 @@ describe("a call of the library that comes inside of another one", function()
         end
       until at > count
       assert.is_true(count > 50)
+    end)
+  end
+
+  for _, name in ipairs(names) do
+    it("and a collection behind each instruction of " .. name .. " takes nothing that it needs", function()
+      local expected = CALLS[name](1)
+      local text, count = collecting.call(STRIDE, CALLS[name], 1)
+      assert.are.equal(expected, text)
+      assert.is_true(count * STRIDE > 50)
     end)
   end
 

@@ -31,6 +31,13 @@ print(py.import("sys").argv, py.import("beside_me").value)
     local _, text = shell([[luajit -e 'arg = nil; print(require("moonferry.python").import("sys").argv)']])
     assert.are.equal("['']\n", text)
   end)
+
+  it("makes Lua states that load C modules, as its host does", function()
+    local lua = py.import("moonferry").Lua(py.kw { c_modules = true })
+    local library = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/lua_support.so"
+    local found = lua:execute("return type(package.loadlib(...))", library, "support_calls")
+    assert.are.equal("function", found)
+  end)
 end)
 
 describe("Ctrl-C", function()

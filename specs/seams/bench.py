@@ -6,6 +6,7 @@ asked something, and for the ledgers. Must not know events and operations.
 
 import ctypes
 import gc
+import os
 import threading
 import weakref
 from pathlib import Path
@@ -18,7 +19,12 @@ import moonferry as mf
 HERE = Path(__file__).resolve().parent
 MODES = ("compiled", "interpreted", "interruptible")
 # Up to LuaJIT 2.1.0-beta3 a state with a limit of memory is not compiled.
-COMPILES_WITH_LIMIT = "-beta" not in mf.Lua().eval("jit.version")
+COMPILES_WITH_LIMIT = "-beta" not in mf.Lua(c_modules=True).eval("jit.version")
+
+
+# It overwrites Lua's memory that is free, to the end of a state.
+SUPPORT = str(Path(os.environ.get("MOONFERRY_BUILD", HERE.parent.parent / "build" / "dev")) / "specs/lua_support.so")
+ctypes.CDLL(SUPPORT, os.RTLD_LAZY | os.RTLD_NODELETE)
 
 
 class Index:
@@ -223,6 +229,7 @@ class Bench:
         for more in ("python_operations.lua", "engine_operations.lua"):
             self.lua.execute((HERE / more).read_text(), made.shared, name=f"={more}")
         self.helpers, self.ops = made.helpers, made.operations
+        self.lua.execute("assert(package.loadlib(..., 'support_overwrites'))(true)", SUPPORT)
 
     @classmethod
     def only(cls, b):

@@ -14,6 +14,7 @@ end
 local made = load("operations.lua", strike.point, strike.tell)
 load("python_operations.lua", made.shared)
 load("engine_operations.lua", made.shared)
+assert(package.loadlib(py.import("bench").SUPPORT, "support_overwrites"))(true)
 local host = py.tuple { py.object(made.helpers), py.object(made.operations) }
 io.stdout:flush()
 os.exit(py.import("campaign").main("lua", host))

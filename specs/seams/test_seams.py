@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 HOSTS = {"python": [sys.executable, HERE / "campaign.py"], "lua": ["luajit", HERE / "hosted.lua"]}
+DEVICE = os.environ.get("MOONFERRY_SPEC_DEVICE")
 CHOSEN = os.environ.get("MOONFERRY_SEAM", "").split()[:1] or HOSTS
 SECONDS = 1800 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
 
@@ -38,3 +39,11 @@ def test_whatever_happens_inside_of_a_call(host):
     done = run(HOSTS[host])
     assert done.returncode == 0, done.stdout[-20000:]
     assert "cases" in done.stdout
+
+
+def test_a_collection_behind_each_instruction_takes_nothing_that_is_used():
+    """Of Lua's operations, one in a few instructions, another number of them with each seed."""
+    stride = 2 + int(os.environ.get("MOONFERRY_SPEC_SEED", 0)) % 3
+    done = run(["luajit", HERE / "collected.lua", f"{DEVICE}:0" if DEVICE else "cpu", str(stride)])
+    said = [line for line in done.stdout.splitlines() if not line.startswith("sim: ")]
+    assert (done.returncode, said) == (0, ["138 operations"]), done.stdout

@@ -31,13 +31,17 @@ _AS_ITEMS = 1
 _COLLECT, _STOP, _RESTART = 2, 0, 1
 
 
+def _is_global() -> bool:
+    """Whether whatever this process loads finds a Lua's symbols, as where LuaJIT hosts Python."""
+    return hasattr(ctypes.CDLL(None), "lua_newstate")
+
+
 def _load_extension() -> Any:
     """The bridge that is in this process already where LuaJIT hosts Python, else the one that brings LuaJIT along."""
     name = "moonferry._lua"
     if name in sys.modules:
         return sys.modules[name]
-    process = ctypes.CDLL(None)
-    if not hasattr(process, "lua_newstate"):
+    if not _is_global():
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -50,7 +54,7 @@ def _load_extension() -> Any:
                 "moonferry.Lua needs LuaJIT's shared library (Debian and Ubuntu: apt-get install libluajit-5.1-2), "
                 f"and it cannot be loaded: {error}"
             ) from error
-    if not hasattr(process, "luaJIT_setmode"):
+    if not hasattr(ctypes.CDLL(None), "luaJIT_setmode"):
         raise ImportError("moonferry.Lua cannot be had in this process: it exports another Lua than LuaJIT")
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "moonferry_bridge.so")
     loader = importlib.machinery.ExtensionFileLoader(name, path)
@@ -224,7 +228,7 @@ class Lua(_options.NoAttributes, _lua.State):
         _options.check_memory(max_memory)
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
-        if c_modules:
+        if c_modules and not _is_global():
             ctypes.CDLL(_library(), mode=ctypes.RTLD_GLOBAL)
         self = _lua.open(
             cls,
