@@ -392,7 +392,10 @@ function GLRing:hold(use)
   if not self.seen then
     misuse("hold: latest gave no slot yet; g:latest() gives one that was published")
   end
-  return self.route == "copied" or hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, use or C.MF_READ)
+  if self.route == "copied" then
+    return true
+  end
+  return hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, use or C.MF_READ)
 end
 
 --- What `convert` makes of each slot; see mf.ring.

@@ -477,15 +477,16 @@ function py.tensor(object, ...)
   return from_any(object, ...)
 end
 
---- Returns a stream for a Python object: a moonferry.Stream, or any object with __cuda_stream__ (cuda.core, CuPy ...),
---- which is kept alive.
+--- Returns a stream for a Python object: a moonferry.Stream, or any object with __cuda_stream__ (cuda.core, CuPy ...).
+--- That is kept alive until the stream is closed, also past the end of a scope and past py.close.
 ---@param object any
 ---@param device? string the stream's GPU; by default the driver is asked
 ---@return moonferry.Stream?, string? message, number? code
 function py.stream(object, device)
   stream_class = stream_class or moonferry_function "Stream"
-  local found = stream_class.wrap(object, device)
-  return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), object)
+  -- Of no scope, because a scope does not close the stream that keeps it; it keeps the object.
+  local found = scopes.outside(stream_class.wrap, object, device)
+  return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), found)
 end
 
 -- py.finish, py.settle, py.preload.

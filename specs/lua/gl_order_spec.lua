@@ -19,6 +19,9 @@ local library = ffi.load "libEGL.so.1"
 local queue = {}
 local overridden = {
   glFenceSync = ffi.cast("void *(*)(uint32_t, uint32_t)", function()
+    if queue.broken then
+      return nil
+    end
     queue.made = queue.made + 1
     return ffi.cast("void *", queue.made)
   end),
@@ -127,6 +130,25 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
       worker:publish()
       ring:latest()
     end
+    queue.reached = queue.made
+    worker:close()
+    assert.is_true(ring:close())
+  end)
+
+  it("says why nothing holds a slot, and holds it when it is asked again", function()
+    local ring = assert(context:ring({ 4 }, "float32", { slots = 3 }))
+    local worker = mf.ring_from_handle(ring.handle)
+    worker:begin(0)
+    worker:publish()
+    local t = ring:latest()
+    queue.broken = true
+    local held, message, code = ring:hold()
+    queue.broken = false
+    assert.are.same({ nil, C.MF_EDRIVER }, { held, code })
+    assert.matches("glFenceSync", message)
+    assert.is_false(waits(t, "w"))
+    assert.is_true(ring:hold())
+    assert.is_true(waits(t, "w"))
     queue.reached = queue.made
     worker:close()
     assert.is_true(ring:close())

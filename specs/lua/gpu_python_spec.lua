@@ -118,6 +118,26 @@ def entered(device):
     assert.is_false((pcall(py.stream, 12345)))
   end)
 
+  it("keeps another library's stream past the end of a scope and past py.close", function()
+    local theirs = gpu.driver.stream()
+    local lives = py.eval "lambda ref: ref() is not None"
+    local ref = py.import("weakref").ref
+    local s, gone = py.scope(function(scope)
+      local object = py.main.Stream(tonumber(ffi.cast("intptr_t", theirs)))
+      local wrapped = py.stream(object)
+      local watch = scope:keep(ref(object))
+      py.close(object)
+      return wrapped, watch
+    end)
+    collect()
+    assert.is_true(lives(gone))
+    assert.is_true(s:synchronize())
+    s:close()
+    collect()
+    assert.is_false(lives(gone))
+    gpu.driver.destroy(theirs)
+  end)
+
   it("imports on the stream that is current here", function()
     gpu.seeds(function(seed)
       local a, b = mf.stream(D), mf.stream(D)
