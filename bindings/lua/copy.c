@@ -90,25 +90,33 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
   return mf__take();
 }
 
+/* Whether the number at the top but one is one of 1 ... ${count}. */
+static int is_place(lua_State *L, int count) {
+  const double key = lua_tonumber(L, -2);
+  return key >= 1 && key <= count && key == (int)key;
+}
+
 /* Decides what a table becomes in Python: returns the length of a list, or -1 for a dict. A list has the keys 1 ... n
- * and no others, a dict has none of them. */
+ * and no others, a dict has none of them. Where a table has holes, Lua takes any of them for its end, so that its keys
+ * are counted. */
 int mf__list_count(lua_State *L, int index) {
   int count = (int)lua_objlen(L, index);
-  int whole = 0, other = 0;
+  int places = 0, numbers = 0, other = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     if (lua_type(L, -2) == LUA_TNUMBER) {
-      whole++;
+      places += is_place(L, count);
+      numbers++;
     } else {
       other++;
     }
   }
-  if (whole == 0 && other > 0) return -1;
+  if (numbers == 0 && other > 0) return -1;
   if (other > 0) {
     mf__fail(L,
              "a table with keys both of 1 ... n and others cannot be passed to Python as it is: "
              "say py.dict, or py.kw for keyword arguments (which come last)");
   }
-  if (whole != count)
+  if (places != count || numbers != count)
     mf__fail(L, "a list with holes cannot be passed to Python: fill them with py.None, or say py.list(t, n), py.dict");
   return count;
 }

@@ -15,6 +15,9 @@ local CASES = {
   { "return py.import 'no_such_module'", "ModuleNotFoundError", "no_such_module" },
   { "return py.from('math', 'sine')", "ImportError", "cannot import name 'sine' from 'math'" },
   { "return py.list { 1, nil, 3 }", "a list with holes", "py.None", "py.list(t, n)" },
+  -- As many numbers are keys as Lua says that there are, and one of them is no place.
+  { "return py.list { [0] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },
+  { "return py.builtins.repr { [2.5] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },
   { "return py.tuple { 1, nil, 3 }", "a list with holes", "py.None" },
   { "return py.list { 1, a = 2 }", "keys both of 1 ... n and others", "py.dict" },
   { "return py.list { a = 2 }", "a list is expected", "py.dict" },
