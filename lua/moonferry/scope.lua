@@ -140,8 +140,10 @@ local function finish(s, thread, ok, ...)
   open = open - 1
   s.ended = true
   local failure = close_all(s)
-  if s.guest and not guests.ended() then
-    guests.scope_end(s.guest, s.outer and s.outer.guest, not ok and (...) or nil)
+  local guest = s.guest
+  s.guest = nil -- another scope may get its address: a coroutine that goes on without this one has no part in that
+  if guest and not guests.ended() then
+    guests.scope_end(guest, s.outer and s.outer.guest, not ok and (...) or nil)
   end
   if not ok then
     error((...), 0)
