@@ -255,19 +255,33 @@ static void need_manager(lua_State *L, PyObject *type) {
   }
 }
 
-/* Enters the context manager at 1: what that gives, and the function to leave it by. */
+/* A body that verb_enter calls protected: pushes the value that the light userdata at 1 points to. */
+static int push_entered(lua_State *L) {
+  PyObject *value = lua_touserdata(L, 1);
+  Py_IncRef(value);
+  mf__to_lua(L, value);
+  return 1;
+}
+
+/* Enters the context manager at 1: the function to leave it by, whether Lua can have what entering it gave, and that or
+ * the error: a manager that was entered is left in any case. */
 static int verb_enter(lua_State *L) {
   PyObject *manager = mf__argument(L, 1);
   PyObject *type = (PyObject *)Py_TYPE(manager);
   need_manager(L, type);
-  PyObject *leave = field_of(L, type, "__exit__");
   PyObject *enter = field_of(L, type, "__enter__");
+  (void)field_of(L, type, "__exit__");
+  mf__wrap(L, mf__take());
+  lua_pushboolean(L, 0);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_pushcclosure(L, push_entered, 1);
   PyObject *value;
   MF__OUTSIDE(value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
-  mf__to_lua(L, value);
-  Py_IncRef(leave);
-  mf__wrap(L, leave);
-  return 2;
+  lua_pushlightuserdata(L, mf__hold(L, value));
+  const int failed = lua_pcall(L, 1, 1, 0);
+  lua_pushboolean(L, !failed);
+  lua_replace(L, -3);
+  return 3;
 }
 
 /* Calls __exit__ with the exception, which Python's own code then sees as the one that is being handled. */

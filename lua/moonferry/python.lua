@@ -425,7 +425,10 @@ end
 function py.with(manager, body)
   hint.callable("py.with", body, errors)
   started_or_error()
-  local value, exit = verbs.enter(manager)
+  local exit, ok, value = verbs.enter(manager)
+  if not ok then
+    return left(manager, exit, false, value)
+  end
   return left(manager, exit, pcall(body, value))
 end
 

@@ -267,6 +267,25 @@ def managed():
     assert.are.equal("['before', 'caught', 'after', 'before', 'after']", tostring(py.main.steps))
   end)
 
+  it("leaves a manager whose value Lua cannot have", function()
+    py.exec [[
+class Closed(Manager):
+    def __enter__(self):
+        import moonferry
+        super().__enter__()
+        tensor = moonferry.zeros(1)
+        tensor.close()
+        return tensor
+]]
+    local manager = py.main.Closed()
+    local err = failure(py.with, manager, function() log = "a body" end)
+    assert.is_true(err:is "ValueError")
+    assert.matches("the tensor is closed", err.message)
+    assert.are.equal("['enter', 'ValueError']", tostring(manager.log))
+    assert.are.equal(0, select("#", py.with(py.main.Closed(true), function() log = "a body" end)))
+    assert.is_nil(log)
+  end)
+
   it("refuses what is no context manager", function()
     assert.matches("TypeError: py.with takes a context manager", tostring(failure(py.with, py.list {}, print)))
   end)
