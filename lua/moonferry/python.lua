@@ -369,10 +369,7 @@ py.delete = lazily "delete"
 --- omitted value; py.slice() is `:`.
 ---@param ... any
 function py.slice(...)
-  if select("#", ...) == 0 then
-    return py.builtins.slice(nil)
-  end
-  return py.builtins.slice(...)
+  return select("#", ...) == 0 and py.builtins.slice(nil) or py.builtins.slice(...)
 end
 
 --- Calls f(*positional, **keywords) with a table or any iterable, and a table or any mapping. Either may be nil.
@@ -487,8 +484,7 @@ end
 ---@return moonferry.Stream?, string? message, number? code
 function py.stream(object, device)
   stream_class = stream_class or moonferry_function "Stream"
-  -- Of no scope, because a scope does not close the stream that keeps it; it keeps the object.
-  local found = scopes.outside(stream_class.wrap, object, device)
+  local found = scopes.outside(stream_class.wrap, object, device) -- which keeps the object
   return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), found)
 end
 
