@@ -230,6 +230,13 @@ extern PyType_Spec core_ring_spec;
 PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 PyObject *core_ring_from_handle(PyObject *type, PyObject *obj);
 
+/* graphics.c */
+int core_fence_of(PyObject *obj, const mf_fence **out);
+int core_fence_taken(PyObject *capsule);
+PyObject *core_gl_fence(PyObject *module, PyObject *address);
+PyObject *core_tensor_fence(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *core_tensor_at(PyObject *module, PyObject *address);
+
 /* Another current stream for as long as an import runs. */
 typedef struct core_swap {
   DLDevice device;

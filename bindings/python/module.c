@@ -96,6 +96,19 @@ PyDoc_STRVAR(tensor_lacks_doc,
              "_tensor_lacks($module, names, /)\n--\n\n"
              "An attribute that a Tensor lacks is looked up in the class names, which dir() does not list.");
 
+PyDoc_STRVAR(gl_fence_doc,
+             "_gl_fence($module, gl, /)\n--\n\n"
+             "A capsule with a fence behind what the context at an address (mf_gl) was told until now. It drops the\n"
+             "fence unless somebody takes it.");
+
+PyDoc_STRVAR(tensor_fence_doc,
+             "_tensor_fence($module, t, fence, write, /)\n--\n\n"
+             "The memory of t is in use until the fence in the capsule is reached, which reads it, or also writes it.");
+
+PyDoc_STRVAR(tensor_at_doc,
+             "_tensor_at($module, handle, /)\n--\n\n"
+             "A new Tensor of the mf_tensor at an address.");
+
 PyDoc_STRVAR(ledger_doc,
              "_ledger($module, /)\n--\n\n"
              "What is alive in the process: (tensors, storages, bytes, blocks).");
@@ -146,6 +159,9 @@ static PyMethodDef functions[] = {
     {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
     {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},
     {"current_stream", core_current_stream, METH_O, current_stream_doc},
+    {"_gl_fence", core_gl_fence, METH_O, gl_fence_doc},
+    {"_tensor_fence", FASTCALL(core_tensor_fence), METH_FASTCALL, tensor_fence_doc},
+    {"_tensor_at", core_tensor_at, METH_O, tensor_at_doc},
     {"_tensor_lacks", core_tensor_lacks, METH_O, tensor_lacks_doc},
     {"_ledger", ledger, METH_NOARGS, ledger_doc},
     {"_fault_arm", fault_arm, METH_VARARGS, fault_arm_doc},

@@ -150,28 +150,12 @@ static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
   return begin(self, timeout);
 }
 
-#define CAPSULE "mf_fence"
-#define USED_CAPSULE "used_mf_fence"
-
-/* The fence in a capsule, or NULL for None; it is the caller's until forget_fence. -1 with an exception. */
-static int read_fence(PyObject *obj, const mf_fence **out) {
-  *out = NULL;
-  if (obj == NULL || obj == Py_None) return 0;
-  if (!PyCapsule_IsValid(obj, CAPSULE)) {
-    PyErr_Format(PyExc_TypeError, "fence must be None or a capsule named \"%s\" that nobody has used, not %R", CAPSULE,
-                 obj);
-    return -1;
-  }
-  *out = PyCapsule_GetPointer(obj, CAPSULE);
-  return 0;
-}
-
 static PyObject *taken(PyObject *self, PyObject *capsule, const mf_fence *fence, int rc, const mf_error *err) {
   if (rc != MF_OK) {
     core_raise(state_of(self), err);
     return NULL;
   }
-  if (fence != NULL && PyCapsule_SetName(capsule, USED_CAPSULE) < 0) return NULL;
+  if (fence != NULL && core_fence_taken(capsule) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -184,7 +168,7 @@ static PyObject *give_fence(PyObject *self, PyObject *capsule, int write, fence_
   PyObject *told = NULL;
   Py_BEGIN_CRITICAL_SECTION2(self, capsule == NULL ? self : capsule);
   const core_ring *r = open_ring(self);
-  if (r != NULL && read_fence(capsule, &fence) == 0) {
+  if (r != NULL && core_fence_of(capsule, &fence) == 0) {
     const int rc = take(r->ring, fence, write ? MF_WRITE : MF_READ, &err);
     told = taken(self, capsule, fence, rc, &err);
   }

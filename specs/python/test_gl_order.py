@@ -3,6 +3,7 @@ fences are reached when the spec says so. specs/lua/gl_order_spec.lua is the sam
 
 import ctypes
 import gc
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(Path(__file__).parent.parent / "sim")
     opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
 gl = pytest.importorskip("moonferry.gl")
-from moonferry._gl_calls import C, unwrap  # noqa: E402
+from moonferry._gl_calls import C, _core, unwrap  # noqa: E402
 
 P, U, S = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 EXPIRED, SIGNALED = 0x911B, 0x911A
@@ -208,14 +209,37 @@ def test_with_the_context_memory_is_let_go_of(context, calls, queue):
     queue.deleted = queue.made  # they go with their context
 
 
-def test_who_refuses_a_fence_leaves_none(context, monkeypatch):
+def test_who_refuses_a_fence_leaves_none(context):
     ring = context.ring((4,))
     with pytest.raises(ValueError, match="no slot"):
         ring.done()
     assert ring.close()
-    monkeypatch.setattr(C, "mf_tensor_fence", lambda *args: -1)  # as for a GPU's memory
-    with pytest.raises(ValueError):
-        context.fence_tensor(mf.zeros(4))
+    closed = mf.zeros(4)
+    closed.close()
+    with pytest.raises(ValueError, match="the tensor is closed"):
+        context.fence_tensor(closed)
+    with pytest.raises(TypeError, match="expected a moonferry.Tensor, not 'list'"):
+        context.fence_tensor([1])
+    t = mf.zeros(4)
+    _core._fault_arm(0, True)
+    with pytest.raises(MemoryError):
+        context.fence_tensor(t)
+    _core._fault_arm(-1)
+
+
+def test_a_ring_one_of_whose_slots_is_closed_can_be_closed(context):
+    ring = context.ring((4,))
+    ring.slots[1].close()
+    assert ring.close()
+
+
+def test_a_fence_that_ends_on_another_thread_leaves_its_sync_object_to_the_context(context, queue):
+    capsules = [context._fence()]
+    thread = threading.Thread(target=capsules.clear)
+    thread.start()
+    thread.join()
+    assert (queue.made, queue.deleted) == (1, 0)
+    queue.deleted = 1  # with the context
 
 
 def test_a_ring_that_cannot_be_made_leaves_no_buffer(context):

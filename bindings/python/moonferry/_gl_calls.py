@@ -1,7 +1,8 @@
 """What moonferry.gl calls: OpenGL's functions, found through the library that has a current context, and libmoonferry's
-for fences and for buffers that are shared with a GPU.
+for buffers that are shared with a GPU.
 
-Invariant: a fence in a capsule is dropped once, by who took it or with the capsule. It must not know what is drawn.
+Invariant: an exception, such as that of Ctrl-C, may come behind any call; what a call has made has an owner before it.
+It must not know what is drawn.
 """
 
 from __future__ import annotations
@@ -34,15 +35,6 @@ class Error(ctypes.Structure):
         raise known.get(status, ValueError)(self.text())
 
 
-class Fence(ctypes.Structure):
-    _fields_ = [
-        ("ctx", c_void_p),
-        ("value", c_uint64),
-        ("wait", c_void_p),
-        ("drop", ctypes.CFUNCTYPE(None, c_void_p, c_uint64)),
-    ]
-
-
 class Device(ctypes.Structure):
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
@@ -70,7 +62,7 @@ class _Table(ctypes.Structure):
         ("version", c_uint32),
         ("size", c_uint32),
         ("build_id", c_char_p),
-        ("wrap", ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p)),
+        ("wrap", c_void_p),
         ("unwrap", ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object)),
     ]
 
@@ -87,7 +79,6 @@ for _name, _result, _types in (
     ("mf_gl_create", c_int32, [POINTER(_Calls), POINTER(c_void_p), POINTER(Error)]),
     ("mf_gl_release", None, [c_void_p]),
     ("mf_gl_end", None, [c_void_p]),
-    ("mf_gl_fence", c_int32, [c_void_p, POINTER(Fence), POINTER(Error)]),
     ("mf_gl_buffer_open", c_int32, [POINTER(Device), c_uint32, c_uint32, POINTER(c_void_p), POINTER(Error)]),
     ("mf_gl_buffer_map", c_int32, [c_void_p, c_int64, POINTER(DLTensor), POINTER(c_void_p), POINTER(Error)]),
     ("mf_gl_buffer_unmap", c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
@@ -99,40 +90,14 @@ for _name, _result, _types in (
     ("mf_device_parse", c_int32, [c_char_p, POINTER(Device), POINTER(Error)]),
     ("mf_stream_check", c_int32, [POINTER(Device), c_int64, POINTER(Error)]),
     ("mf_dtype_parse", c_int32, [c_char_p, POINTER(DType), POINTER(Error)]),
-    ("mf_tensor_fence", c_int32, [c_void_p, POINTER(Fence), c_int32, POINTER(Error)]),
     ("mf_tensor_fence_wait", c_int32, [c_void_p, c_int32, c_int64, POINTER(c_int32), POINTER(Error)]),
     ("mf_tensor_invalidate", c_int32, [c_void_p, POINTER(c_int32), POINTER(Error)]),
-    ("mf_tensor_retain", c_void_p, [c_void_p]),
-    ("mf_tensor_release", None, [c_void_p]),
+    ("mf_ring_slot", c_void_p, [c_void_p, c_int32]),
 ):
     getattr(C, _name).restype, getattr(C, _name).argtypes = _result, _types
 _python.PyCapsule_GetPointer.restype = c_void_p
 _python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, c_char_p]
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = [c_void_p, c_char_p, c_void_p]
-_table = _Table.from_address(_python.PyCapsule_GetPointer(_core._C_API, b"moonferry._C_API"))
-wrap, unwrap = _table.wrap, _table.unwrap
-
-
-class FenceCapsule:
-    """A fence on its way to who takes it. The struct lives in here, and so does the capsule."""
-
-    def __init__(self, gl: c_void_p) -> None:
-        error = Error()
-        self.fence = Fence()
-        error.check(C.mf_gl_fence(gl, byref(self.fence), byref(error)))
-        self.capsule = _python.PyCapsule_New(ctypes.addressof(self.fence), b"mf_fence", None)
-
-    def give(self, take: Any, *args: Any) -> None:
-        """Gives it to a method that takes a capsule; who refuses it leaves it to us."""
-        try:
-            take(self.capsule, *args)
-        except BaseException:
-            self.drop()
-            raise
-
-    def drop(self) -> None:
-        self.fence.drop(self.fence.ctx, self.fence.value)
+unwrap = _Table.from_address(_python.PyCapsule_GetPointer(_core._C_API, b"moonferry._C_API")).unwrap
 
 
 _I, _U, _N, _P = c_int32, c_uint32, c_ssize_t, c_void_p
@@ -199,13 +164,12 @@ def load_functions(getproc: Any) -> dict[str, Any]:
     return calls
 
 
-def create_gl(getproc: Any, current: Any) -> c_void_p:
-    """libmoonferry's part of the context: its fences."""
+def create_gl(getproc: Any, current: Any, out: c_void_p) -> None:
+    """Makes libmoonferry's part of the context, its fences, which is out's."""
     address = ctypes.cast(current, c_void_p).value
     calls = _Calls(getproc(b"glFenceSync"), getproc(b"glClientWaitSync"), getproc(b"glDeleteSync"), address)
-    out, error = c_void_p(), Error()
+    error = Error()
     error.check(C.mf_gl_create(byref(calls), byref(out), byref(error)))
-    return out
 
 
 def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
@@ -264,8 +228,12 @@ class Registration:
         return bool(self.handle)
 
     def close(self) -> None:
-        handle, self.handle, error = self.handle, c_void_p(), Error()
-        status = _CLOSE[self._what](handle, byref(error)) if handle else 0
+        error, none, close = Error(), c_void_p(), _CLOSE[self._what]
+        answer = byref(error)
+        if not self.handle:
+            return
+        handle, self.handle = self.handle, none  # no exception comes between this and the call
+        status = close(handle, answer)
         if status in _AS_IT_WAS:
             self.handle = handle
         error.check(status)
@@ -278,9 +246,13 @@ class Registration:
 
 
 def sweep(dropped: list[tuple[str, c_void_p]]) -> None:
-    """Closes what was dropped."""
-    for what, handle in [dropped.pop() for _ in range(len(dropped))]:
-        if _CLOSE[what](handle, byref(Error())) in _AS_IT_WAS:
+    """Closes what was dropped. Meanwhile the list may grow at its end."""
+    answer = byref(Error())
+    for _ in range(len(dropped)):
+        what, handle = dropped[0]
+        close = _CLOSE[what]
+        del dropped[0]  # no exception comes between this and the call
+        if close(handle, answer) in _AS_IT_WAS:
             dropped.append((what, handle))
 
 

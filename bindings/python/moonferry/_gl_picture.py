@@ -48,13 +48,24 @@ def store(context: Any, of: Any, buffer: int, row_length: int) -> Iterator[None]
     wanted = {length: row_length, alignment: 1, **dict.fromkeys(others, 0)}
     before = {name: context._integer(name) for name in wanted}
     with context._bound(target, binding, buffer):
-        for name, value in wanted.items():
-            context.call["PixelStorei"](name, value)
         try:
+            for name, value in wanted.items():
+                context.call["PixelStorei"](name, value)
             yield
         finally:
             for name, value in before.items():
                 context.call["PixelStorei"](name, value)
+
+
+@contextlib.contextmanager
+def bound(context: Any, texture: int) -> Iterator[None]:
+    """The texture is the one that calls for 2D textures are about."""
+    before = context._integer(_TEXTURE_BINDING_2D)
+    try:
+        context.call["BindTexture"](_TEXTURE_2D, texture)
+        yield
+    finally:
+        context.call["BindTexture"](_TEXTURE_2D, before)
 
 
 def _format(name: str) -> tuple[int, int, str, int]:
@@ -82,13 +93,10 @@ def upload(context: Any, texture: int, t: moonferry.Tensor, format: str, x: int,
     t.acquire("host", False)
     size, call = t.itemsize, context.call
     rows = height if pitch >= width * unit and pitch % unit == 0 else 1
-    before = context._integer(_TEXTURE_BINDING_2D)
-    call["BindTexture"](_TEXTURE_2D, texture)
-    with store(context, UNPACK, 0, pitch // unit if rows > 1 else 0):
+    with bound(context, texture), store(context, UNPACK, 0, pitch // unit if rows > 1 else 0):
         for row in range(0, height, max(rows, 1)):
             data = t.data_ptr + row * pitch * size
             call["TexSubImage2D"](_TEXTURE_2D, 0, x, y + row, width, rows, known[0], known[1], data)
-    call["BindTexture"](_TEXTURE_2D, before)
 
 
 class Reader:
@@ -104,16 +112,25 @@ class Reader:
     def read(self, x: int = 0, y: int = 0) -> None:
         """Queues a read of the frame buffer that is bound for reading, from pixel x, y on. The picture that latest gave
         stays as it is for as many more reads as there are slots but one."""
-        ring, context = self.ring, self.ring._context
+        try:
+            i = self._queue(x, y)
+            self.ring.done(write=True)
+        except BaseException:
+            with contextlib.suppress(ValueError):  # no slot was begun, or it was given back
+                self.ring.done(write=True)
+            raise
+        self._queued.append(i)
+
+    def _queue(self, x: int, y: int) -> int:
+        """Queues a read to a slot that is begun; gives its number."""
+        ring, mapped = self.ring, self.ring.route == "mapped"
         t, i = ring.begin()
-        mapped = ring.route == "mapped"
-        to = i * ring._slot_nbytes if mapped else t.data_ptr
-        with store(context, PACK, ring.buffer if mapped else 0, 0):
-            context.call["ReadPixels"](x, y, *self._size, self._format[0], self._format[1], to)
         if self._came == i:
             self._came = None
-        self._queued.append(i)
-        ring.done(write=True)
+        to = i * ring._slot_nbytes if mapped else t.data_ptr
+        with store(ring._context, PACK, ring.buffer if mapped else 0, 0):
+            ring._context.call["ReadPixels"](x, y, *self._size, self._format[0], self._format[1], to)
+        return i
 
     def latest(self) -> moonferry.Tensor | None:
         """The newest picture that has come, row 0 OpenGL's lowest; None before the first one. Never waits."""
@@ -123,7 +140,8 @@ class Reader:
             C.mf_tensor_fence_wait(handle, 1, 0, ctypes.byref(done), None)
             if not done.value:
                 break
-            self._came = self._queued.pop(0)
+            self._came = self._queued[0]
+            del self._queued[0]
         return None if self._came is None else self.ring.slots[self._came]
 
     def close(self) -> bool:

@@ -5,16 +5,14 @@ Invariant: the texture is OpenGL's before and after each call. It must not know 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 import moonferry
 from moonferry import _gl_picture as picture
 from moonferry._gl_calls import C, Error, Registration, shared_device, stream_number, sweep, unwrap
 
-_TEXTURE_2D, _TEXTURE_BINDING_2D = 0x0DE1, 0x8069
+_TEXTURE_2D = 0x0DE1
 _WIDTH, _HEIGHT, _INTERNAL_FORMAT = 0x1000, 0x1001, 0x1003
 
 # What the host's route can copy, by OpenGL's sized names: names of gl.formats.
@@ -94,15 +92,6 @@ class SharedTexture:
         self._context.call["GetTexLevelParameteriv"](_TEXTURE_2D, 0, what, ctypes.byref(out))
         return out.value
 
-    @contextlib.contextmanager
-    def _bound(self) -> Iterator[None]:
-        before = self._context._integer(_TEXTURE_BINDING_2D)
-        self._context.call["BindTexture"](_TEXTURE_2D, self._texture)
-        try:
-            yield
-        finally:
-            self._context.call["BindTexture"](_TEXTURE_2D, before)
-
     def _form(self, t: moonferry.Tensor, x: int, y: int) -> tuple[str, int, int]:
         """The name of its format, width and height, with the texture bound; and whether t fits."""
         internal = self._level(_INTERNAL_FORMAT)
@@ -116,12 +105,12 @@ class SharedTexture:
 
     def _upload_by_host(self, t: moonferry.Tensor, x: int, y: int) -> None:
         host = t.to("cpu", copy=True)
-        with self._bound():
+        with picture.bound(self._context, self._texture):
             name, _, _ = self._form(host, x, y)
             self._context.upload(self._texture, host if host.ndim > 2 else host.expand_dims(2), name, x, y)
 
     def _download_by_host(self, t: moonferry.Tensor, x: int, y: int) -> None:
-        with self._bound():
+        with picture.bound(self._context, self._texture):
             name, width, height = self._form(t, x, y)
             format, kind, dtype, channels = picture.FORMATS[name]
             host = moonferry.empty((height, width, channels), moonferry.DType(dtype))

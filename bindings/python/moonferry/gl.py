@@ -31,7 +31,6 @@ from moonferry import _core, _hint
 from moonferry._gl_calls import (
     C,
     Error,
-    FenceCapsule,
     Registration,
     check_route,
     create_gl,
@@ -43,7 +42,6 @@ from moonferry._gl_calls import (
     stream_number,
     sweep,
     unwrap,
-    wrap,
 )
 from moonferry._gl_picture import FORMATS as formats
 from moonferry._gl_picture import Reader, upload
@@ -68,7 +66,6 @@ _PINNED, _COPY_READ = 0x9160, 0x8F36
 _STREAM_DRAW, _STREAM_READ = 0x88E0, 0x88E1
 _MAJOR, _MINOR, _NUM_EXTENSIONS, _EXTENSIONS = 0x821B, 0x821C, 0x821D, 0x1F03
 _PAGE, _RING_MAX = 4096, 64
-_READ, _WRITE = 1, 2
 
 
 def open(library: str | tuple[Any, Any] | None = None) -> Context:
@@ -88,11 +85,11 @@ class Context:
 
     def __init__(self, getproc: Any, current: Any) -> None:
         self.call = load_functions(getproc)
-        self._gl = create_gl(getproc, current)
-        self._keep = (getproc, current)
+        self._gl, self._keep = ctypes.c_void_p(), (getproc, current)
         self._dropped: list[tuple[str, ctypes.c_void_p]] = []
         self._release = weakref.finalize(self, C.mf_gl_release, self._gl)
         self._release.atexit = False
+        create_gl(getproc, current, self._gl)
         self._ask_routes()
 
     def _integer(self, name: int) -> int:
@@ -116,29 +113,16 @@ class Context:
     @contextlib.contextmanager
     def _bound(self, target: int, binding: int, buffer: int) -> Iterator[None]:
         before = self._integer(binding)
-        self.call["BindBuffer"](target, buffer)
         try:
+            self.call["BindBuffer"](target, buffer)
             yield
         finally:
             self.call["BindBuffer"](target, before)
 
-    def _new_buffer(self) -> int:
-        name = ctypes.c_uint32()
-        self.call["GenBuffers"](1, ctypes.byref(name))
-        return name.value
-
-    def _delete_buffer(self, buffer: int) -> None:
-        self.call["DeleteBuffers"](1, ctypes.byref(ctypes.c_uint32(buffer)))
-
     def fence_tensor(self, t: moonferry.Tensor, write: bool = False) -> None:
         """The memory of t is in use by what was drawn until now, which reads it, or writes it: uses that must wait for
         that do. Pointers that were taken before are not held up. Raises ValueError for a GPU's memory."""
-        handle, error = unwrap(t), Error()
-        fence = self._fence()
-        status = C.mf_tensor_fence(handle, ctypes.byref(fence.fence), _WRITE if write else _READ, ctypes.byref(error))
-        if status != 0:
-            fence.drop()
-        error.check(status)
+        _core._tensor_fence(t, self._fence(), write)
 
     def ring(
         self,
@@ -177,20 +161,29 @@ class Context:
             raise RuntimeError(self.pinned_memory)
         if not t.is_contiguous or str(t.device) != "cpu":
             raise ValueError(f"t has strides {t.strides} on {t.device}; a compact tensor on the cpu expected")
-        buffer = self._new_buffer()
+        name = ctypes.c_uint32()
+        delete, at = self.call["DeleteBuffers"], ctypes.byref(name)
+        try:
+            self.call["GenBuffers"](1, at)
+            self._pin(name, t)
+            yield name.value
+        finally:
+            try:
+                self.call["Finish"]()
+            finally:
+                delete(1, at)
+
+    def _pin(self, name: ctypes.c_uint32, t: moonferry.Tensor) -> None:
         while self.call["GetError"]():
             pass
-        self.call["BindBuffer"](_PINNED, buffer)
-        self.call["BufferData"](_PINNED, t.nbytes, t.data_ptr, _STREAM_DRAW)
-        self.call["BindBuffer"](_PINNED, 0)
-        failure = self.call["GetError"]()
         try:
-            if failure:
-                raise RuntimeError(f"glBufferData answered {failure:#x}")
-            yield buffer
+            self.call["BindBuffer"](_PINNED, name.value)
+            self.call["BufferData"](_PINNED, t.nbytes, t.data_ptr, _STREAM_DRAW)
         finally:
-            self.call["Finish"]()
-            self._delete_buffer(buffer)
+            self.call["BindBuffer"](_PINNED, 0)
+        failure = self.call["GetError"]()
+        if failure:
+            raise RuntimeError(f"glBufferData answered {failure:#x}")
 
     def share(self, buffer: int, device: str, *, use: str | None = None, route: str | None = None) -> Shared:
         """Shares a buffer with a GPU ("cuda:0", "rocm:0"). use: "read", or "discard" where it writes all of the buffer;
@@ -218,10 +211,11 @@ class Context:
             releases_run()
             self._release()
 
-    def _fence(self) -> FenceCapsule:
+    def _fence(self) -> Any:
+        """A fence behind what was drawn until now, in a capsule that drops it unless somebody takes it."""
         if not self._release.alive:
             raise ValueError("the context has ended (finish)")
-        return FenceCapsule(self._gl)
+        return _core._gl_fence(self._gl.value or 0)
 
 
 class Ring:
@@ -244,28 +238,44 @@ class Ring:
         self._slot_nbytes = max(math.ceil(like.nbytes / _PAGE), 1) * _PAGE
         self._at: int | None = None
         self._seen: int | None = None
-        self._left: list[Any] | None = None
+        self._left: list[moonferry.Tensor] | None = None
+        self._name = ctypes.c_uint32()
         self.route = "mapped"
         self.reason: str | None = None if route == "copied" else context.buffer_storage
-        if route != "copied" and self.reason is None and self._make(self._mapped, like, count, target == "pack"):
+        try:
+            self._make(route, like, count, target == "pack")
+        except BaseException:
+            self._delete()
+            raise
+
+    def _make(self, route: str | None, *args: Any) -> None:
+        """By the best route that there is, or by the one that is asked for."""
+        if route != "copied" and self.reason is None and self._made_of(self._mapped, *args):
             return
         if route == "mapped":
             raise RuntimeError(self.reason)
         self.route = "copied"
-        self._make(self._copied, like, count, target == "pack")
+        self._made_of(self._copied, *args)
 
-    def _make(self, slots: Callable[..., list[moonferry.Tensor]], *args: Any) -> bool:
-        """The ring of those slots, over a buffer of its own that goes again where there is none."""
-        self.buffer = self._context._new_buffer()
-        try:
-            if made := slots(*args):
-                self.ring = moonferry.Ring(made)
-                return True
-        except BaseException:
-            self._context._delete_buffer(self.buffer)
-            raise
-        self._context._delete_buffer(self.buffer)
+    def _made_of(self, slots: Callable[..., list[moonferry.Tensor]], *args: Any) -> bool:
+        """The ring of those slots, over a buffer of its own that goes again where there are none."""
+        self._context.call["GenBuffers"](1, ctypes.byref(self._name))
+        if made := slots(*args):
+            self.ring = moonferry.Ring(made)
+            return True
+        self._delete()
         return False
+
+    def _delete(self) -> None:
+        """Deletes the buffer, if there is one, once."""
+        delete, gone = self._context.call["DeleteBuffers"], ctypes.c_uint32(self._name.value)
+        if gone.value:
+            self._name.value = 0  # no exception comes between this and the call
+            delete(1, gone)
+
+    @property
+    def buffer(self) -> int:
+        return self._name.value
 
     def _mapped(self, like: moonferry.Tensor, slots: int, reads: bool) -> list[moonferry.Tensor]:
         """None, and there is a reason, where the buffer cannot be mapped."""
@@ -328,7 +338,7 @@ class Ring:
         if self.route == "copied":
             take(None)
         else:
-            self._context._fence().give(take, write)
+            take(self._context._fence(), write)
 
     def done(self, write: bool = False) -> None:
         """After the draw: the slot comes again when OpenGL has drawn it."""
@@ -346,13 +356,19 @@ class Ring:
         """What convert makes of each slot, made once; see moonferry.Ring."""
         return self.ring.into(convert)
 
-    def _in_use(self, handle: Any) -> bool:
-        out = ctypes.c_int32()
-        C.mf_tensor_invalidate(handle, ctypes.byref(out), None)
-        return out.value != 0
+    def _hold_slots(self) -> list[moonferry.Tensor]:
+        """Tensors of ours, whoever has closed the ring's."""
+        count = len(self.ring.slots)
+        return [_core._tensor_at(C.mf_ring_slot(self.ring.handle, i)) for i in range(count)]
 
     def _any_in_use(self) -> bool:
-        return sum(self._in_use(handle) for handle in self._left or ()) > 0  # each refuses from now on
+        """Whether anybody else has a slot. Each refuses to be used from now on."""
+        used = ctypes.c_int32()
+        found = False
+        for t in self._left or ():
+            C.mf_tensor_invalidate(unwrap(t), ctypes.byref(used), None)
+            found = found or used.value != 0
+        return found
 
     def close(self) -> bool:
         """Ends the ring and its buffer. False while views of its tensors are alive: their memory refuses to be used
@@ -361,20 +377,18 @@ class Ring:
             return True
         self._context.call["Finish"]()
         if self._left is None:
-            self._left = [C.mf_tensor_retain(unwrap(t)) for t in self.slots]
-            self.ring.close()
+            self._left = self._hold_slots()
+        self.ring.close()
         mapped = self.route == "mapped"
         if mapped and self._any_in_use():
             gc.collect()
             if self._any_in_use():
                 return False
-        while self._left:
-            C.mf_tensor_release(self._left.pop())
+        self._left = []
         if mapped:
             with self._context._bound(*self._target, self.buffer):
                 self._context.call["UnmapBuffer"](self._target[0])
-        self._context._delete_buffer(self.buffer)
-        self.buffer = 0
+        self._delete()
         return True
 
 
@@ -419,13 +433,13 @@ class Shared:
         like, keep = describe(shape, dtype)
         out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
         where, handle = (ctypes.byref(out), ctypes.byref(error)), self._registered.handle
-        error.check(C.mf_gl_buffer_map(handle, stream_number(stream, self._which), ctypes.byref(like), *where))
-        del keep
-        t = wrap(C.mf_tensor_retain(out))
+        number = stream_number(stream, self._which)
         try:
-            yield t
+            error.check(C.mf_gl_buffer_map(handle, number, ctypes.byref(like), *where))
+            del keep
+            yield _core._tensor_at(out.value or 0)
         finally:
-            status = C.mf_gl_buffer_unmap(handle, ctypes.byref(in_use), ctypes.byref(error))
+            status = C.mf_gl_buffer_unmap(handle, ctypes.byref(in_use), ctypes.byref(error)) if out else 0
             self.in_use = in_use.value != 0
             error.check(status)
 

@@ -67,9 +67,10 @@ static int32_t gl_wait(void *ctx, uint64_t value, int64_t ns) {
   return said == TIMEOUT_EXPIRED ? 1 : -2;
 }
 
+/* Where the context is not current, as where a collector of garbage drops a fence, its sync object goes with it. */
 static void gl_drop(void *ctx, uint64_t value) {
   mf_gl *gl = ctx;
-  if (!has_ended(gl)) gl->call.delete_sync(sync_of(value));
+  if (!has_ended(gl) && gl->call.current_context() == gl->context) gl->call.delete_sync(sync_of(value));
   mf_gl_release(gl);
 }
 
