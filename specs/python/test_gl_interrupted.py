@@ -7,7 +7,7 @@ import pytest
 
 import moonferry as mf
 from interrupted import at_each_place
-from test_gl_order import ARRAY, ARRAY_BINDING, PACK, PACK_BINDING, P, Queue, opengl
+from test_gl_order import ARRAY_BINDING, PACK_BINDING, P, Queue, opengl
 
 gl = pytest.importorskip("moonferry.gl")
 
