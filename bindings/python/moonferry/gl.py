@@ -433,13 +433,13 @@ class Shared:
         like, keep = describe(shape, dtype)
         out, error, in_use = ctypes.c_void_p(), Error(), ctypes.c_int32()
         where, handle = (ctypes.byref(out), ctypes.byref(error)), self._registered.handle
-        number = stream_number(stream, self._which)
+        number, ending = stream_number(stream, self._which), (handle, ctypes.byref(in_use), where[1])
         try:
             error.check(C.mf_gl_buffer_map(handle, number, ctypes.byref(like), *where))
             del keep
             yield _core._tensor_at(out.value or 0)
         finally:
-            status = C.mf_gl_buffer_unmap(handle, ctypes.byref(in_use), ctypes.byref(error)) if out else 0
+            status = C.mf_gl_buffer_unmap(*ending) if out else 0
             self.in_use = in_use.value != 0
             error.check(status)
 

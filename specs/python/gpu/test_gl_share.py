@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import moonferry as mf
+from interrupted import at_each_place
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sim"))
 opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
@@ -134,4 +135,32 @@ def test_reasons(context, device, gpu):
         context.share(99999, str(device), route="mapped")
     shared = context.share(99999, str(device))
     assert shared.route == "copied" and "GLRegisterBuffer" in shared.reason
+    shared.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("route", ["mapped", "copied"])
+def test_ctrl_c_anywhere(context, device, route):
+    buffer, other = opengl.buffer_of(bytes(4 * N)), opengl.buffer_of(bytes(4 * N))
+    shared = context.share(buffer, str(device), route=route)
+
+    def use():
+        gc.collect()
+        with shared.map(None, N) as t:  # closes what was dropped, too
+            t.fill(3)
+        assert set(floats(buffer)) == {3}
+
+    def call():
+        with shared.map(None, (32, N // 32)) as t:
+            t.to("cpu")
+        with contextlib.closing(context.share(other, str(device), route=route)) as mine, mine.map(None, N) as t:
+            t.fill(2)
+
+    use()
+    before, count = mf.ledger(), 0
+    for place in at_each_place(call):
+        use()
+        assert mf.ledger() == before, place
+        count += 1
+    assert count > 20
     shared.close()
