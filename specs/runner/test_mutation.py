@@ -1,8 +1,11 @@
 """specs/mutation: which files are judged, and what of a file is made a mutant."""
 
+import importlib.machinery
+import importlib.util
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -130,6 +133,34 @@ def test_only_chosen_specs_are_asked(tmp_path):
     chosen.only = re.compile("copy")
     assert [spec.name for spec in chosen.in_order("dev", mutant, None)] == ["copy_spec"]
     assert [chosen.has_specs(kind) for kind in chosen.specs] == [True, False]
+
+
+def test_what_survives_in_a_sample_is_asked_once_more_alone(tmp_path, monkeypatch):
+    """Where the other one of the two at a time took the processor, a race may not have come about."""
+    loader = importlib.machinery.SourceFileLoader("mutants", str(SPECS / "mutants"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutants", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "MEMORY", tmp_path / "caught.json")
+    path = tmp_path / "race.c"
+    path.write_text("int f(int a, int b) { return a == 1 && b < 2; }\n")
+    found = find.mutants_of(path, {})[:2]
+    asked = []
+
+    class Lucky(judge.Judge):
+        def judge(self, mutant, last):
+            asked.append(mutant)
+            return "" if mutant is found[1] and asked.count(mutant) == 1 else "race_spec"
+
+        def remember(self):
+            pass
+
+    for sample, again in [(2, [found[1]]), (None, [])]:
+        asked.clear()
+        options = types.SimpleNamespace(sample=sample, jobs=1, within=None, ask=None)
+        run = module.Run(Lucky({}), found, {}, options)
+        run.all()
+        assert asked == found + again
+        assert [run.faults_of(m) == "" for m in found] == [True, bool(again)]
 
 
 def functions_of(path, text):
