@@ -181,6 +181,23 @@ static void an_overlap_without_memory_changes_nothing(void **state) {
   mf_tensor_release(p.dst);
 }
 
+/* Compact memory that overlaps moves as a whole, however much there is. */
+static void a_large_overlap_of_compact_memory_needs_none(void **state) {
+  enum { N = 4 << 20, BY = 100 };
+  unsigned char *memory = malloc(N + BY);
+  (void)state;
+  assert_non_null(memory);
+  for (int i = 0; i < N + BY; i++) memory[i] = (unsigned char)(i % 251);
+  mf_tensor *src = spec_wrap(memory, "uint8", DIMS(N), NULL), *dst = spec_wrap(memory + BY, "uint8", DIMS(N), NULL);
+  mf_fault_arm(0, 1);
+  OK(mf_tensor_copy(dst, src, &spec_err));
+  mf_fault_arm(-1, 0);
+  for (int i = 0; i < N; i++) assert_int_equal(memory[BY + i], i % 251);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  free(memory);
+}
+
 /* The memory of either side ends where a page without access begins: elements of parts of bytes are copied one by one,
  * and none of them needs the byte behind the last. */
 static void nothing_behind_the_last_element_is_touched(void **state) {
@@ -386,6 +403,7 @@ int main(void) {
       SPEC(reversed_and_transposed_in_place),
       SPEC(neighbours_need_no_temporary),
       SPEC(an_overlap_without_memory_changes_nothing),
+      SPEC(a_large_overlap_of_compact_memory_needs_none),
       SPEC(nothing_behind_the_last_element_is_touched),
       SPEC(sizes_around_edges),
       SPEC(a_huge_element),

@@ -63,8 +63,19 @@ static void large_rows_have_several_threads(void **state) {
   free(from);
 }
 
+static void large_compact_memory_has_several_threads(void **state) {
+  char *from = calloc(ALL, 1), *to = calloc(ALL, 1);
+  (void)state;
+  assert_true(from != NULL && to != NULL);
+  for (int n = 1; n <= 3; n++)
+    assert_int_equal(starts(n, wrapped(to, 8, 1, ALL, 0, 1), wrapped(from, 8, 1, ALL, 0, 1)), n - 1);
+  free(to);
+  free(from);
+}
+
 int main(void) {
   start_the_sanitizers_thread();
-  const struct CMUnitTest tests[] = {SPEC(a_byte_is_written_by_one_thread), SPEC(large_rows_have_several_threads)};
+  const struct CMUnitTest tests[] = {SPEC(a_byte_is_written_by_one_thread), SPEC(large_rows_have_several_threads),
+                                     SPEC(large_compact_memory_has_several_threads)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }
