@@ -405,11 +405,11 @@ function GLRing:into(convert)
   return self.ring:into(convert)
 end
 
--- The slots as tensors of the buffer's own: what refers to their memory beside these is a view of somebody's.
+-- The slots, closed ones too, as tensors of our own: what refers to their memory beside these is a view of somebody's.
 local function kept_slots(r)
   local kept = {}
-  for i, t in ipairs(r.ring.slots) do
-    kept[i] = tensor.keep(t._handle)
+  for i = 1, #r.ring.slots do
+    kept[i] = tensor.keep(C.mf_ring_slot(r.ring.handle, i - 1))
   end
   return kept
 end

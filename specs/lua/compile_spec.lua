@@ -148,9 +148,13 @@ describe("compiled:", function()
         local helper = require "helper"
         local util, vmdef = require "jit.util", require "jit.vmdef"
         for _ = 1, 2000 do
-          local list = {}
-          for i = 1, 100 do list[i] = mf.from_dlpack((helper.managed())) end
+          local list, lent = {}, {}
+          for i = 1, 100 do
+            lent[i] = helper.managed()
+            list[i] = mf.from_dlpack(lent[i])
+          end
           close_foreign(list)
+          lent[1].flags = 0 -- until here the structs are needed
         end
         local function close_own(t, count)
           for _ = 1, count do

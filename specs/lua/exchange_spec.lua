@@ -88,8 +88,8 @@ describe("from_dlpack", function()
   end)
 
   it("keeps flags, strides, offsets and dtypes", function()
-    local t = mf.from_dlpack((helper.managed { flags = READ_ONLY + COPIED, strides = { 1, 2 }, byte_offset = 4,
-      shape = { 2, 2 } }))
+    local lent = helper.managed { flags = READ_ONLY + COPIED, strides = { 1, 2 }, byte_offset = 4, shape = { 2, 2 } }
+    local t = mf.from_dlpack(lent) -- whose memory goes with that struct
     assert.are.same({ { 2, 4 }, { 3, 5 } }, t:tolist())
     assert.is_true(t.readonly)
     assert.are.equal(READ_ONLY + COPIED, t.flags)

@@ -99,6 +99,14 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
     assert.is_true(ring:close())
   end)
 
+  for _, route in ipairs { "mapped", "copied" } do
+    it("closes a ring one of whose slots is closed: " .. route, function()
+      local ring = assert(context:ring({ 4 }, "float32", { route = route }))
+      ring.slots[2]:close()
+      assert.is_true(ring:close())
+    end)
+  end
+
   it("has readers wait for what OpenGL writes, and writers for both", function()
     local ring = assert(context:ring({ 4 }, "float32", { slots = 2 }))
     local read, t = assert(ring:begin(0)), mf.zeros(4)
