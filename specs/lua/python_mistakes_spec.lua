@@ -15,6 +15,7 @@ local CASES = {
   { "return py.import 'no_such_module'", "ModuleNotFoundError", "no_such_module" },
   { "return py.from('math', 'sine')", "ImportError", "cannot import name 'sine' from 'math'" },
   { "return py.list { 1, nil, 3 }", "a list with holes", "py.None", "py.list(t, n)" },
+  { "return py.list { 1, 2, nil, 4 }", "a list with holes" },
   -- As many numbers are keys as Lua says that there are, and one of them is no place.
   { "return py.list { [0] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },
   { "return py.builtins.repr { [2.5] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },

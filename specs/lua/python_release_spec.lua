@@ -229,6 +229,7 @@ py.import("sys").path:insert(0, "specs")
 local allocated = py.import "allocated"
 py.exec "class Fresh(ValueError): pass\nclass Odd:\n    def __getattr__(self, name):\n        return [name]"
 py.exec "def fails(x): raise type('New', (Fresh,), {})(x)\ndef call(f, *a): return f(*a)"
+py.exec "class Answers:\n    def __enter__(self): pass\n    def __exit__(self, *error): return [error]"
 py.exec "import contextlib\n@contextlib.contextmanager\ndef manager():\n    yield [1]"
 local main, builtins = py.main, py.builtins
 local CALLS = {
@@ -247,7 +248,39 @@ local CALLS = {
     py.with(main.manager(), function(x) return x end)
     pcall(py.with, main.manager(), function() main.fails "no" end)
     pcall(py.with, main.manager(), error, "text")
+    py.with(main.Answers(), function() end)
   end,
+  ["code"] = function()
+    py.eval("x", { x = 1 }, { y = 2 }) py.exec("z = 1", {}, {}) py.eval(("1" .. (" "):rep(90))) py.eval("1", main)
+  end,
+  ["sequences and numbers"] = function()
+    py.list { {} } py.tuple { {} } py.tuple({}, 2) py.dict { a = {} } py.bytes(("."):rep(90)) builtins.len { {}, { a = 1 } }
+    py.int(5) py.float(5) py.number(py.float(5)) py.int64(py.int(2 ^ 40)) py.uint64(py.int(2 ^ 40))
+    pcall(py.uint64, py.int(-1)) pcall(py.int64, "no")
+  end,
+  ["keys of several"] = function()
+    local d = py.dict {}
+    pcall(py.set, d, {}, 1) py.set(d, 1, 2, {}) py.get(d, 1, 2) py.delete(d, 1, 2) pcall(py.get, d, py.tuple {}) d[1] = {}
+  end,
+  ["names that nobody else has"] = function()
+    count = (count or 0) + 1
+    local o, name = main.Odd(), ("name %d"):format(count):rep(9)
+    o[name] = name
+    return o[name], o["another " .. name]
+  end,
+  ["keywords"] = function()
+    builtins.dict(py.kw { a = {} }) py.call(builtins.dict, {}, { a = {} }) py.call(builtins.dict, nil, py.dict { a = 1 })
+    py.call(builtins.list, py.list { py.list {} }) pcall(py.call, builtins.dict, nil, py.list { 5 })
+  end,
+  ["what is unpacked"] = function()
+    py.unpack(py.tuple { {}, {} })
+    for _, v in py.items(py.dict { a = {} }) do builtins.len(v) end
+    for _, v in py.each(py.list { py.tuple { 1, {} } }) do builtins.len(v) end
+  end,
+  ["what is raised"] = function()
+    pcall(py.raise, builtins.ValueError, {}) pcall(py.raise, builtins.ValueError("x")) pcall(py.raise, 5)
+  end,
+  ["imports"] = function() py.import "json" pcall(py.import, "no_such_module") end,
   ["loops"] = function() for x in py.iter(builtins.range(3)) do builtins.str(x) end end,
   ["scopes"] = function() py.scope(function(s) py.list {} return s:keep(py.list { {} }) end) end,
   ["what is closed"] = function() local o = main.Odd() py.close(o.x) py.close(o) end,

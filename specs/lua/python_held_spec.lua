@@ -1,0 +1,128 @@
+-- What a call of Python's was given stays until that has returned, although Python may have Lua close or drop it
+-- meanwhile; and the call lets Lua go on elsewhere.
+local mf = require "moonferry"
+local hosted = require "hosted"
+local py = require "moonferry.python"
+local main, builtins = py.main, py.builtins
+
+-- Objects of C's, whose methods call Python code that does not hold them; what that has found is `seen`. Lua has the
+-- only reference to each, and closes it from there.
+py.exec [[
+import array, functools, types, weakref
+
+seen = []
+
+class Watch:
+    "Calls `close`, and notes whether the object of ${ref} has outlived that."
+    def __init__(self):
+        self.ref = None
+    def look(self):
+        close()
+        seen.append(self.ref() is not None)
+    def on(self, made):
+        self.ref = weakref.ref(made)
+        return made
+    def __float__(self):
+        self.look()
+        return 1.5
+    def __index__(self):
+        self.look()
+        return 0
+    def __repr__(self):
+        self.look()
+        return "a watch"
+
+def numbers(watch):
+    return watch.on(array.array("d", [0.0, 2.0]))
+
+def callable(watch):
+    return watch.on(functools.partial(watch.look))
+
+def method(watch):
+    return watch.on(types.MethodType(id, watch))
+
+def module(watch):
+    made = types.ModuleType("made")
+    made.__getattr__ = lambda name: watch.look()
+    return watch.on(made)
+]]
+
+local USES = {
+  { "an attribute is read", "module", function(o) return o.anything end },
+  { "an item is read", "numbers", function(o, watch) return o[watch] end },
+  { "an item is set", "numbers", function(o, watch) o[0] = watch end },
+  { "it is called", "callable", function(o) return o() end },
+  { "it is made a text", "method", function(o) return tostring(o) end },
+  { "py.get reads an item", "numbers", function(o, watch) return py.get(o, watch) end },
+  { "py.set sets one", "numbers", function(o, watch) py.set(o, 0, watch) end },
+  { "py.delete deletes one", "numbers", function(o, watch) py.delete(o, watch) end },
+  { "py.call calls it", "callable", function(o) return py.call(o) end },
+}
+
+describe("an object", function()
+  before_each(function()
+    main.seen:clear()
+  end)
+
+  for _, use in ipairs(USES) do
+    it("that is closed while " .. use[1] .. " is there until then", function()
+      local watch = main.Watch()
+      local object = main[use[2]](watch)
+      main.close = function() py.close(object) end
+      pcall(use[3], object, watch)
+      assert.are.equal("[True]", tostring(main.seen))
+      assert.are.equal(py.None, watch.ref())
+      main.close = py.None
+    end)
+  end
+
+  it("of which a part was read that is no method leaves that alone when it is closed", function()
+    local error_of = builtins.ValueError(1, 2)
+    local arguments = error_of.args
+    py.close(error_of)
+    assert.are.equal(2, #arguments)
+  end)
+end)
+
+describe("a table of Lua's", function()
+  it("becomes a dict without the state, which a key's hash may have others use", function()
+    py.exec [[
+import threading
+class Key:
+    def __hash__(self):
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        thread.join(10)
+        self.answered = not thread.is_alive()
+        return 1
+]]
+    main.answer = function() return 1 end
+    local key = main.Key()
+    assert.are.equal(1, #py.dict { [key] = 5 })
+    assert.is_true(key.answered)
+    main.answer = py.None
+  end)
+
+  it("becomes no dict where a key has no hash", function()
+    local ok, err = pcall(py.dict, { [py.list {}] = 1 })
+    assert.is_false(ok)
+    assert.is_true(err:is "TypeError")
+  end)
+
+  it("becomes a dict of tensors, and a list of them", function()
+    local t, u = mf.zeros(1), mf.zeros(2)
+    assert.are.equal(3, #py.dict { a = t, b = u, c = t })
+    assert.are.equal(3, #py.list { t, u, t })
+    t:close()
+    u:close()
+    hosted.collect()
+  end)
+end)
+
+describe("a text that is not UTF-8", function()
+  it("is an object, after which nothing is pending", function()
+    local text = py.eval [['\ud800']]
+    assert.are.equal(1, builtins.len(text))
+    assert.are.equal(1, builtins.len(text))
+  end)
+end)
