@@ -192,6 +192,7 @@ class Manager:
         self.log.append(kind.__name__ if kind else None)
         self.seen = value
         assert sys.exc_info()[1] is value
+        assert trace is (value.__traceback__ if value else None)
         return self.answer
 ]]
   end)

@@ -84,6 +84,66 @@ describe("an object", function()
   end)
 end)
 
+describe("py.close", function()
+  it("has closed an object before the methods that were read from it go, which may close it again", function()
+    py.exec [[
+class Handle:
+    def __getattr__(self, name):
+        return Method()
+
+class Method:
+    def __call__(self):
+        pass
+    def __del__(self):
+        answers.append(again())
+
+answers = []
+]]
+    local handle = main.Handle()
+    local method = handle.anything
+    main.again = function() return (pcall(py.close, handle)) end
+    py.close(handle)
+    assert.are.equal("[False]", tostring(main.answers))
+    assert.is_false((pcall(method)))
+    main.again = py.None
+  end)
+end)
+
+describe("a failure", function()
+  local FAILURES = {
+    { "of an item that is set", "TypeError", function() py.set(py.tuple { 1 }, 0, 1) end },
+    { "of an attribute that is set", "AttributeError", function() py.object(5.5).name = 1 end },
+    { "of an item that is deleted", "TypeError", function() py.delete(py.tuple { 1 }, 0) end },
+    { "of keywords that are no mapping", "AttributeError", function() py.call(builtins.dict, nil, py.list { 5 }) end },
+    { "of a number that is too large", "OverflowError", function() py.int64(py.eval "2**63") end },
+    { "of a number that is negative", "OverflowError", function() py.uint64(py.int(-1)) end },
+    { "of a text that is no number", "ValueError", function() py.number "five" end },
+    { "of an iterator", "ValueError", function() for _ in py.iter(py.eval "(int('x') for _ in [1])") do end end },
+    { "of a manager's answer", "ValueError", function() py.with(main.Undecided(), function() end) end },
+    { "of what is unpacked", "TypeError", function() py.unpack(py.object(5.5)) end },
+    { "of what items gives", "AttributeError", function() py.items(py.list {}) end },
+  }
+  setup(function()
+    py.exec [[
+class Undecided:
+    def __enter__(self):
+        pass
+    def __exit__(self, *error):
+        return self
+    def __bool__(self):
+        raise ValueError("undecided")
+]]
+  end)
+
+  for _, failure in ipairs(FAILURES) do
+    it(failure[1] .. " is an error", function()
+      local ok, err = pcall(failure[3])
+      assert.is_false(ok)
+      assert.are.equal(failure[2], err.type)
+    end)
+  end
+end)
+
 describe("a table of Lua's", function()
   it("becomes a dict without the state, which a key's hash may have others use", function()
     py.exec [[

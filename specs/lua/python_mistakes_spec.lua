@@ -19,6 +19,8 @@ local CASES = {
   -- As many numbers are keys as Lua says that there are, and one of them is no place.
   { "return py.list { [0] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },
   { "return py.builtins.repr { [2.5] = 5, 1, 2, nil, 4 }", "a list with holes", "py.dict" },
+  { "return py.list({}, 2 ^ 31)", "the count of elements must be 0 ... 2^31-1" },
+  { "return py.list({}, 0 / 0)", "the count of elements must be 0 ... 2^31-1" },
   { "return py.tuple { 1, nil, 3 }", "a list with holes", "py.None" },
   { "return py.list { 1, a = 2 }", "keys both of 1 ... n and others", "py.dict" },
   { "return py.list { a = 2 }", "a list is expected", "py.dict" },
@@ -34,6 +36,9 @@ local CASES = {
   { "return py.finish { wat = 1 }", "py.finish: options: unknown option \"wat\"" },
   { "return py.preload({ 'json' }).dne", "what py.preload returns has no \"dne\"", "use loading:done" },
   { "return py.with(3, print)", "py.with takes a context manager", "<class 'int'> has no __enter__" },
+  { "return py.with(py.eval \"type('Half', (), {'__enter__': id})()\", print)", "a context manager", "has no __exit__" },
+  { "return py.call(py.builtins.dict, nil, { 1 })", "a keyword must be a string, got number" },
+  { "return py.raise(5)", "py.raise takes a Python exception, or its class and arguments" },
   { "return py.with(py.builtins.object(), print)", "a context manager", "<class 'object'> has no __enter__" },
   { "return py.eval(3)", "py.eval takes Python code as a string, got number" },
   { "return py.exec()", "py.exec takes Python code as a string, got n" },

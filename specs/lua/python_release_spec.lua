@@ -221,6 +221,19 @@ local function exactly()
 end
 
 describe("a call from Lua itself, below no Python code,", function()
+  it("leaves no reference to the function of Python's that it is made of", function()
+    local count, made_of = py.import("sys").getrefcount, { py.builtins.eval, py.import("importlib").import_module }
+    local function counts()
+      return { count(made_of[1]), count(made_of[2]) }
+    end
+    local before = counts()
+    for _ = 1, 20 do
+      py.eval "1"
+      py.import "sys"
+    end
+    assert.are.same(before, counts())
+  end)
+
   it("leaves nothing behind", function()
     local text = process.runs([[
 local py = require "moonferry.python"
