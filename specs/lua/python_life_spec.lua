@@ -105,6 +105,48 @@ print(pcall(py.scope, function() error("as it was", 0) end))
     assert.are.equal("3\t3\n1\t7\t1\nfalse\tas it was\n", text)
   end)
 
+  it("is refused inside of its calls, on any thread, whoever asks, and without a place for the reason", function()
+    local text = process.runs [[
+local C = require "moonferry.lib"
+local py = require "moonferry.python"
+py.exec "import threading\ndef call(f): f()\ndef on_thread(f): t = threading.Thread(target=f); t.start(); t.join()"
+local function ask() print(C.mf_guest_finish(0, nil, nil) == C.MF_EINVAL) end
+py.main.call(ask)
+py.main.on_thread(ask)
+print(py.finish { wait = 60 })
+]]
+    assert.are.equal("true\ntrue\ntrue\n", text)
+  end)
+
+  it("has begun where an exit function asks for it", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec "import atexit, ctypes, os; library = ctypes.CDLL(os.environ['MOONFERRY_LIBRARY'])"
+py.exec "atexit.register(lambda: print(library.mf_guest_finish(0, None, None), flush=True))"
+]]
+    assert.are.equal("0\n", text)
+  end)
+
+  it("gives back what Lua has dropped, before exit functions run and after them", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec "import atexit\nclass Loud:\n    def __del__(self): print(self.name, flush=True)"
+local first, second = py.main.Loud(), py.main.Loud()
+first.name, second.name = "first", "second"
+py.main.atexit.register(function()
+  io.stdout:write "exit\n"
+  io.stdout:flush()
+  second = nil
+  collectgarbage() collectgarbage()
+end)
+py.main.atexit.register(py.builtins.print, "Python's", py.kw { flush = true }) -- which is called before that
+first = nil
+collectgarbage() collectgarbage()
+os.exit(0)
+]]
+    assert.are.equal("first\nPython's\nexit\nsecond\n", text)
+  end)
+
   it("leaves Python to whoever started it", function()
     local status, text = process.shell(("%s -c %s"):format(os.getenv "MOONFERRY_PYTHON", [["
 import moonferry
