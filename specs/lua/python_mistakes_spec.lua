@@ -36,7 +36,7 @@ local CASES = {
   { "return py.finish { wat = 1 }", "py.finish: options: unknown option \"wat\"" },
   { "return py.preload({ 'json' }).dne", "what py.preload returns has no \"dne\"", "use loading:done" },
   { "return py.with(3, print)", "py.with takes a context manager", "<class 'int'> has no __enter__" },
-  { "return py.with(py.eval \"type('Half', (), {'__enter__': id})()\", print)", "a context manager", "has no __exit__" },
+  { "return py.with(py.eval \"type('Half', (), {'__enter__': id})()\", print)", "has no __exit__" },
   { "return py.call(py.builtins.dict, nil, { 1 })", "a keyword must be a string, got number" },
   { "return py.raise(5)", "py.raise takes a Python exception, or its class and arguments" },
   { "return py.with(py.builtins.object(), print)", "a context manager", "<class 'object'> has no __enter__" },

@@ -267,13 +267,15 @@ local CALLS = {
     py.eval("x", { x = 1 }, { y = 2 }) py.exec("z = 1", {}, {}) py.eval(("1" .. (" "):rep(90))) py.eval("1", main)
   end,
   ["sequences and numbers"] = function()
-    py.list { {} } py.tuple { {} } py.tuple({}, 2) py.dict { a = {} } py.bytes(("."):rep(90)) builtins.len { {}, { a = 1 } }
+    py.list { {} } py.tuple { {} } py.tuple({}, 2) py.dict { a = {} } py.bytes(("."):rep(90))
+    builtins.len { {}, { a = 1 } }
     py.int(5) py.float(5) py.number(py.float(5)) py.int64(py.int(2 ^ 40)) py.uint64(py.int(2 ^ 40))
     pcall(py.uint64, py.int(-1)) pcall(py.int64, "no")
   end,
   ["keys of several"] = function()
     local d = py.dict {}
-    pcall(py.set, d, {}, 1) py.set(d, 1, 2, {}) py.get(d, 1, 2) py.delete(d, 1, 2) pcall(py.get, d, py.tuple {}) d[1] = {}
+    pcall(py.set, d, {}, 1) py.set(d, 1, 2, {}) py.get(d, 1, 2) py.delete(d, 1, 2)
+    pcall(py.get, d, py.tuple {}) d[1] = {}
   end,
   ["names that nobody else has"] = function()
     count = (count or 0) + 1
@@ -282,7 +284,8 @@ local CALLS = {
     return o[name], o["another " .. name]
   end,
   ["keywords"] = function()
-    builtins.dict(py.kw { a = {} }) py.call(builtins.dict, {}, { a = {} }) py.call(builtins.dict, nil, py.dict { a = 1 })
+    builtins.dict(py.kw { a = {} }) py.call(builtins.dict, {}, { a = {} })
+    py.call(builtins.dict, nil, py.dict { a = 1 })
     py.call(builtins.list, py.list { py.list {} }) pcall(py.call, builtins.dict, nil, py.list { 5 })
   end,
   ["what is unpacked"] = function()
