@@ -35,3 +35,41 @@ def test_the_memory_of_a_message_is_the_arrays_own():
     assert kind.Get_size() == 48 and kind.Get_extent()[1] == 92
     memory, count, kind = mpi.message(a)
     assert memory.data_ptr == a.ctypes.data and memory.nbytes == 96 and count == 24 and kind.is_predefined
+
+
+class Kind:
+    """A datatype of an MPI whose nth call fails."""
+
+    alive = calls = fails_at = 0
+
+    def step(self):
+        Kind.calls += 1
+        if Kind.calls == Kind.fails_at:
+            raise RuntimeError("no datatypes are left")
+
+    def create(self, *args):
+        self.step()
+        Kind.alive += 1
+        return Kind()
+
+    Create_contiguous = Create_hvector = Create_hindexed_block = create
+
+    def Commit(self):
+        self.step()
+        return self
+
+    def Get_size(self):
+        return 4
+
+    def Free(self):
+        Kind.alive -= 1
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_a_call_of_mpis_that_fails_leaves_no_datatype(monkeypatch, nth):
+    monkeypatch.setattr(mpi, "_item", lambda t: (Kind(), 1))
+    Kind.alive, Kind.calls, Kind.fails_at = 0, 0, nth
+    with pytest.raises(RuntimeError, match="no datatypes are left"):
+        mpi.message(np.zeros((4, 6), "float32")[::-1, ::2])
+    assert Kind.alive == 0
+    assert nth == Kind.calls

@@ -370,8 +370,8 @@ class Lua(_options.NoAttributes, _lua.State):
     @contextlib.contextmanager
     def nogc(self) -> collections.abc.Iterator[None]:
         """Returns a context manager that stops Lua's garbage collector while its block runs."""
-        _lua.collector(self, _STOP, 0)
         try:
+            _lua.collector(self, _STOP, 0)
             yield
         finally:
             _lua.collector(self, _RESTART, 0)

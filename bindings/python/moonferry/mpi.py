@@ -59,13 +59,17 @@ def _nested(t: Tensor, below: int) -> Any:
         elif extent != 1:
             steps.append((extent, stride * t.itemsize))
     made = made.Create_contiguous(count)
-    for extent, step in steps:
-        inner, made = made, made.Create_hvector(extent, 1, step)
-        inner.Free()
-    if below:
-        inner, made = made, made.Create_hindexed_block(1, [below])
-        inner.Free()
-    return made.Commit()
+    try:
+        for extent, step in steps:
+            inner, made = made, made.Create_hvector(extent, 1, step)
+            inner.Free()
+        if below:
+            inner, made = made, made.Create_hindexed_block(1, [below])
+            inner.Free()
+        return made.Commit()
+    except BaseException:
+        made.Free()
+        raise
 
 
 def datatype(array: Any) -> Any:
