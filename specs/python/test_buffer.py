@@ -317,3 +317,13 @@ def test_arrays_made_from_a_tensor_keep_it_alive():
 def test_ufuncs_and_reductions_take_tensors():
     t = mf.tensor([1.0, 2.0])
     assert np.add(t, 1).tolist() == [2.0, 3.0] and np.sum(t) == 3.0
+
+
+def test_items_that_lie_no_whole_number_of_them_apart_are_copied_where_that_may_be():
+    lying_apart = memoryview(np.array([(1, 2), (3, 4), (5, 6)], [("byte", "u1"), ("number", "=i4")])["number"])
+    t = mf.asarray(lying_apart)
+    assert t.tolist() == [2, 4, 6]
+    assert t.strides == (1,)
+    with pytest.raises(mf.ExchangeError, match="copy=False, but the buffer's strides are no multiple of its items"):
+        mf.asarray(lying_apart, copy=False)
+    assert mf.asarray(lying_apart[:1], copy=False).tolist() == [2], "one item lies apart from none"
