@@ -1,6 +1,7 @@
 """Making tensors: empty, zeros, ones, full, tensor, asarray, frombuffer."""
 
 import array
+import gc
 import mmap
 import os
 import subprocess
@@ -357,3 +358,53 @@ def test_elements_that_nobody_else_holds():
     environment = {**os.environ, "PYTHONMALLOC": "debug"}
     done = subprocess.run([sys.executable, "-c", SHORT_LIVED], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+class Rows:
+    """A sequence that is no list."""
+
+    def __init__(self, *rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i]
+
+
+def nested(depth, leaf):
+    return leaf if depth == 0 else [nested(depth - 1, leaf)]
+
+
+@pytest.mark.parametrize(
+    ("elements", "error"),
+    [
+        ([[1.5, 2.5], [3.5, 4.5]], None),
+        (Rows([1.5, 2.5], Rows(3.5, 4.5)), None),
+        (([], []), None),
+        (nested(64, 1.5), None),
+        (nested(65, 1.5), "sequences are nested more than 64 deep"),
+        ([[1.5, 2.5], [3.5]], "ragged: at depth 1 not every element has length 2"),
+        ([[1.5], 2.5], "ragged: at depth 1"),
+        ([1.5, [2.5]], "ragged: a sequence where depth 1 has numbers"),
+        ([[1.5, "two"]], "not from|'str'"),
+        ([-1, 2**64 - 1], "both negative numbers and numbers above"),
+    ],
+)
+def test_sequences_are_given_back(elements, error):
+    objects, found = [], [elements]
+    while found:
+        objects.append(found.pop())
+        items = objects[-1]
+        found.extend(items.rows if isinstance(items, Rows) else items if isinstance(items, (list, tuple)) else ())
+    del items
+    before = [sys.getrefcount(each) for each in objects]
+    for _ in range(3):
+        if error is None:
+            mf.tensor(elements).close()
+            continue
+        with pytest.raises((ValueError, TypeError, OverflowError), match=error):
+            mf.tensor(elements)
+    gc.collect()
+    assert [sys.getrefcount(each) for each in objects] == before
