@@ -408,3 +408,28 @@ def test_sequences_are_given_back(elements, error):
             mf.tensor(elements)
     gc.collect()
     assert [sys.getrefcount(each) for each in objects] == before
+
+
+def test_the_largest_integers_have_the_dtype_that_holds_them():
+    assert mf.tensor([-1, 2**63 - 1]).dtype == "int64"
+    assert mf.tensor([0, 2**63 - 1]).dtype == "int64"
+    assert mf.tensor([0, 2**63]).dtype == "uint64"
+
+
+class Broken:
+    """A sequence whose length, or whose items, nobody can know."""
+
+    def __init__(self, has_length):
+        self.has_length = has_length
+
+    def __len__(self):
+        return 1 if self.has_length else 1 // 0
+
+    def __getitem__(self, i):
+        return 1 // 0
+
+
+@pytest.mark.parametrize("elements", [Broken(True), Broken(False), [1.5, Broken(False)], [[1.5], Broken(True)]])
+def test_an_error_of_a_sequence_is_what_is_raised(elements):
+    with pytest.raises(ZeroDivisionError):
+        mf.tensor(elements)
