@@ -1,6 +1,7 @@
 """How values cross between Python and a moonferry.Lua, one by one."""
 
 import math
+import sys
 import weakref
 
 import pytest
@@ -276,3 +277,49 @@ def test_a_value_with_the_class_of_another_is_what_it_was(lua):
         thread.__class__ = mf.LuaTable
     with pytest.raises(TypeError, match="layout"):
         table.__class__ = mf.LuaThread
+
+
+class Thing:
+    """What has no value in Lua but itself."""
+
+
+WAYS_BACK = {
+    "an item": lambda lua, table: table[1],
+    "an item by a name": lambda lua, table: table["name"],
+    "an attribute": lambda lua, table: table.name,
+    "the values": lambda lua, table: list(table.values()),
+    "the items": lambda lua, table: dict(table.items()),
+    "a result": lambda lua, table: lua.globals().first(table),
+    "an argument that comes back": lambda lua, table: lua.globals().same(table[1]),
+    "a script": lambda lua, table: lua.eval("it.name"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_BACK)
+def test_an_object_comes_back_with_a_reference_of_its_own(way):
+    lua, thing = mf.Lua(), Thing()
+    lua.execute("function same(x) return x end function first(t) return t[1] end it = {}")
+    table = lua.globals().it
+    table[1], table["name"] = thing, thing
+    WAYS_BACK[way](lua, table)
+    before = sys.getrefcount(thing)
+    for _ in range(5):
+        WAYS_BACK[way](lua, table)
+    assert sys.getrefcount(thing) == before
+
+
+@pytest.mark.parametrize("give", ["an item", "an item by a name", "a key", "an argument"])
+def test_a_value_of_another_state_is_refused(give):
+    lua, other = mf.Lua(), mf.Lua()
+    table, theirs = lua.table(), other.table(5)
+    same = lua.eval("function(x) return x end")
+    ways = {
+        "an item": lambda: table.__setitem__(1, theirs),
+        "an item by a name": lambda: table.__setitem__("name", theirs),
+        "a key": lambda: table[theirs],
+        "an argument": lambda: same(theirs),
+    }
+    for _ in range(2):  # by a name that is known, the second time
+        with pytest.raises(mf.LuaError, match="cannot mix objects from different Lua runtimes"):
+            ways[give]()
+    assert list(table) == []
