@@ -7,6 +7,16 @@ local C, refuses = helper.C, helper.refuses
 describe("a ring", function()
   after_each(helper.nothing_left)
 
+  it("gives a list of slots that is the program's, and waits for no longer than there is time", function()
+    local ring = assert(mf.ring({ 2 }, "float32", 2))
+    ring.slots[1] = nil
+    assert.is_truthy(ring:begin())
+    for _, seconds in ipairs { -1, 9e9, 0 / 0, math.huge } do
+      refuses("begin: seconds: expected a number of at least 0", ring.begin, ring, seconds)
+    end
+    ring:close()
+  end)
+
   it("gives its slots in turn", function()
     local r = mf.ring({ 4, 2 }, "float32", 3)
     local seen = {}
