@@ -214,6 +214,99 @@ print(py.tensor(a):get(0) + 2 .. ".0", #py.sequence { 1, 2 }, py.builtins.dict(p
   end)
 end)
 
+-- Scopes within scopes in which objects and their methods are made, kept, closed and dropped by chance, beside a list
+-- of what each of them then is.
+describe("scopes of all kinds", function()
+  local random = math.random
+  local known, depth
+
+  local function made(object, owner)
+    known[#known + 1] = { object = object, of = depth, owner = owner, open = true }
+  end
+
+  local function open_ones(wanted)
+    local found = {}
+    for _, one in ipairs(known) do
+      if one.open and one.object and wanted(one) then found[#found + 1] = one end
+    end
+    return found[1] and found[random(#found)]
+  end
+
+  local function is_object(one) return not one.is_method end
+  local function any() return true end
+  local function is_here(one) return one.of == depth end
+
+  local step = {
+    function() made(py.list { #known }) end,
+    function()
+      local owner = open_ones(is_object)
+      if owner then
+        made(owner.object.append, owner)
+        known[#known].is_method = true
+      end
+    end,
+    function(s)
+      local one = open_ones(is_here)
+      if one then
+        s:keep(one.object)
+        one.of = depth - 1
+      end
+    end,
+    function()
+      local one = open_ones(any)
+      if not one then return end
+      py.close(one.object)
+      for _, other in ipairs(known) do
+        other.open = other.open and other ~= one and other.owner ~= one
+      end
+    end,
+    function()
+      local one = open_ones(any)
+      if not one then return end
+      one.object = nil
+      for _, other in ipairs(known) do
+        if other.owner == one then other.owner = nil end
+      end
+      collectgarbage()
+      collectgarbage()
+    end,
+  }
+
+  local function scope()
+    depth = depth + 1
+    py.scope(function(s)
+      for _ = 1, random(8) do
+        if depth < 4 and random(4) == 1 then scope() else step[random(#step)](s) end
+      end
+    end)
+    for _, one in ipairs(known) do
+      if one.open and one.of == depth then
+        one.open = false
+        for _, other in ipairs(known) do
+          if other.owner == one then other.owner = nil end
+        end
+      end
+    end
+    depth = depth - 1
+  end
+
+  it("close what was made in them, was not kept and is not closed yet", function()
+    local seed = tonumber(os.getenv "MOONFERRY_SPEC_SEED" or 0)
+    math.randomseed(seed)
+    for round = 1, 300 do
+      known, depth = {}, 0
+      scope()
+      for number, one in ipairs(known) do
+        local is_open = one.object and (pcall(tostring, one.object))
+        if one.object and is_open ~= one.open then
+          error(("seed %d, round %d: %d of %d is %s"):format(seed, round, number, #known, one.open and "gone" or "left"))
+        end
+        if is_open then py.close(one.object) end
+      end
+    end
+  end)
+end)
+
 -- What counts exactly: allocated.EXACT, as a shell takes it.
 local function exactly()
   py.import("sys").path:insert(0, "specs")
