@@ -307,6 +307,31 @@ describe("scopes of all kinds", function()
   end)
 end)
 
+describe("objects that weigh something", function()
+  it("are let go of in any order, however many there are", function()
+    py.exec "import weakref\nclass Weight:\n    nbytes = 8\nweights = weakref.WeakSet()"
+    local weight, weights, living, random = py.main.Weight, py.main.weights, {}, math.random
+    math.randomseed(tonumber(os.getenv "MOONFERRY_SPEC_SEED" or 0))
+    for _ = 1, 6000 do
+      if #living < 1000 and random(5) > 2 then
+        living[#living + 1] = weight()
+        weights:add(living[#living])
+      elseif #living > 0 then
+        local at = random(#living)
+        if random(2) == 1 then py.close(living[at]) end
+        living[at] = living[#living]
+        living[#living] = nil
+      end
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.are.equal(#living, #weights)
+    for _, one in ipairs(living) do py.close(one) end
+    assert.are.equal(0, #weights)
+    py.main.Weight, py.main.weights = nil, nil
+  end)
+end)
+
 -- What counts exactly: allocated.EXACT, as a shell takes it.
 local function exactly()
   py.import("sys").path:insert(0, "specs")
