@@ -299,7 +299,8 @@ describe("scopes of all kinds", function()
       for number, one in ipairs(known) do
         local is_open = one.object and (pcall(tostring, one.object))
         if one.object and is_open ~= one.open then
-          error(("seed %d, round %d: %d of %d is %s"):format(seed, round, number, #known, one.open and "gone" or "left"))
+          error(("seed %d, round %d: %d of %d is %s"):format(seed, round, number, #known,
+            one.open and "gone" or "left"))
         end
         if is_open then py.close(one.object) end
       end
@@ -329,6 +330,24 @@ describe("objects that weigh something", function()
     for _, one in ipairs(living) do py.close(one) end
     assert.are.equal(0, #weights)
     py.main.Weight, py.main.weights = nil, nil
+  end)
+
+  it("have fewer and fewer collections where most of them stay", function()
+    py.exec "class Weight:\n    nbytes = 64 << 20"
+    local weight, living, collections = py.main.Weight, {}, 0
+    local function count_next()
+      getmetatable(newproxy(true)).__gc = function()
+        collections = collections + 1
+        count_next()
+      end
+    end
+    count_next()
+    for i = 1, 2000 do
+      living[i] = weight()
+    end
+    assert.is_true(collections > 5 and collections < 40, ("%d collections"):format(collections))
+    for _, one in ipairs(living) do py.close(one) end
+    py.main.Weight = nil
   end)
 end)
 

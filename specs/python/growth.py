@@ -17,6 +17,8 @@ import numpy as np
 
 import moonferry as mf
 from growth_objects import (
+    LEFT_OPEN,
+    READ,
     Always,
     Half,
     Manager,
@@ -94,10 +96,6 @@ def other_state(code="return 1", *arguments, **options):
     return lambda: mf.Lua(**options).eval(f"function(...) {code} end")(*(make() for make in arguments))
 
 
-READ = """local _, e = pcall(...)
-local all = { e.type, e.message, e.traceback, e.where, e.class, e.value, e.args, tostring(e) }
-return e:is("ValueError"), e:is("nothing"), e:is(e.class), pcall(function() return e.nothing end)"""
-
 CALLS = {
     "export": lambda: t.__dlpack__(max_version=(1, 3)),
     "legacy export": lambda: t.__dlpack__(),
@@ -137,6 +135,7 @@ CALLS = {
     "a coroutine that is sent an error": lambda: refused(began().throw, ValueError("no")),
     "an iteration that is left": lambda: (next(iter(table)), next(iter(table.items())), next(iter(hashed.values()))),
     "a Lua state": lambda: mf.Lua().eval("1 + 1"),
+    "a Lua state in which a scope was left open": other_state(LEFT_OPEN),
     "floats and bytes to Lua and back": lambda: call_back(lambda x: bytes(3000), call_back(lambda x: x / 3, 0.1)),
     "an error of a class that is new": lambda: refused(call_back, raising(fresh()), t),
     "an error that Lua reads": in_lua(READ, lambda: raising(fresh()("no"))),

@@ -1,4 +1,15 @@
-"""Objects that the calls of growth.py meet. Must not know: moonferry."""
+"""Objects that the calls of growth.py meet, and texts of Lua's. Must not know: how Python calls moonferry."""
+
+READ = """local _, e = pcall(...)
+local all = { e.type, e.message, e.traceback, e.where, e.class, e.value, e.args, tostring(e) }
+return e:is("ValueError"), e:is("nothing"), e:is(e.class), pcall(function() return e.nothing end)"""
+LEFT_OPEN = """local py = require "moonferry.python"
+coroutine.wrap(function()
+  py.scope(function()
+    kept = { py.eval "[1]", py.eval "[2]" }
+    coroutine.yield()
+  end)
+end)()"""
 
 
 def refused(function, *args, **kwargs):
