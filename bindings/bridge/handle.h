@@ -69,6 +69,10 @@ mf__ref *mf__unprotected_ref(lua_State *L, const mf__bridge *bridge, int index);
  */
 void mf__scope_register(lua_State *L, mf__ref *ref);
 
+/* The table at ${innermost} is MF__BRIDGE_SCOPES for those bridges of the state that have none of their own: what
+ * Python gives moonferry.Lua is of a scope like what moonferry.python gets. May raise. */
+void mf__scopes_of(lua_State *L, mf__state *state, int innermost);
+
 /* Whether an address is that of a scope of the state which has not ended. */
 int mf__scope_is_open(const mf__state *state, const void *scope);
 

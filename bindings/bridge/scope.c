@@ -27,11 +27,24 @@ static void push_innermost(lua_State *L) {
   lua_remove(L, -2);
 }
 
+void mf__scopes_of(lua_State *L, mf__state *state, int innermost) {
+  if (state->innermost != 0) luaL_unref(L, LUA_REGISTRYINDEX, state->innermost);
+  lua_pushvalue(L, innermost);
+  state->innermost = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static void push_scopes(lua_State *L, const mf__state *state) {
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_SCOPES);
+  if (lua_istable(L, -1)) return;
+  lua_pop(L, 1);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, state->innermost);
+}
+
 void mf__scope_register(lua_State *L, mf__ref *ref) {
   mf__state *state = mf__top->state;
   if (state->scopes == NULL || !lua_checkstack(L, 4)) return;
   int top = lua_gettop(L);
-  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_SCOPES);
+  push_scopes(L, state);
   if (lua_istable(L, -1)) push_innermost(L);
   void *scope = lua_touserdata(L, -1);
   lua_settop(L, top);

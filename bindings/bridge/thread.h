@@ -51,7 +51,8 @@ enum {
   MF__BRIDGE_IMPORT,     /* Lua: a Python module of that name; for LOAD */
   MF__BRIDGE_RUNNER,     /* what mf__call_in calls, and its message handler; bridge.c */
   MF__BRIDGE_HANDLER,
-  MF__BRIDGE_SCOPES,  /* of moonferry.python: by coroutine, the innermost scope, whose field `guest` is an mf__scope */
+  MF__BRIDGE_SCOPES,  /* of moonferry.python: by coroutine, the innermost scope, whose field `guest` is an mf__scope;
+                       * other bridges of the state take the one that ${innermost} refers to */
   MF__BRIDGE_RELEASE, /* what runs the deleters that are due, for LOAD */
   MF__BRIDGE_SLOTS    /* so many places a bridge has from the start: a table that has to grow may run out of memory */
 };
@@ -98,6 +99,7 @@ struct mf__state {
   int patience;  /* and how many may be before the next */
   mf__ref *refs; /* newest of what Lua holds of Python */
   mf__scope *scopes; /* those that are open */
+  int innermost;     /* registry reference: the MF__BRIDGE_SCOPES that came last; 0 before the first */
   mf__ref *own;  /* what a Lua program holds of this state; leak checkers do not look into the memory of Lua */
 
   mf__memory *memory; /* or NULL */

@@ -379,7 +379,7 @@ int mf__bridge_open(lua_State *L) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, bridge, slots[i]);
   }
-  mf__bridge_new(L, bridge, &mf__copy_policy);
+  mf__scopes_of(L, mf__bridge_new(L, bridge, &mf__copy_policy)->state, COUNT);
   lua_newtable(L);
   mf__object_metatable(L, mf__copy_events, bridge);
   mf__bridge_metatable(L, bridge, MF__BRIDGE_OBJECT);

@@ -1,6 +1,7 @@
 """Tensors in states that Python hosts: the same memory on both sides."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -67,6 +68,37 @@ def test_moonferry_python_in_a_hosted_state_is_this_interpreter(lua):
     assert lua.execute(py + "return py.import('sys').version_info[0]") == 3
     assert lua.execute(py + "return py.builtins.id(marker)") == id(marker)
     assert lua.execute(py + "return py.eval('[1, 2]')") == [1, 2]
+
+
+def test_a_scope_releases_what_lua_got_by_either_way(lua):
+    """By moonferry.python, and by what Python has given to this state."""
+
+    class Thing:
+        pass
+
+    seen = weakref.WeakSet()
+
+    def make():
+        thing = Thing()
+        seen.add(thing)
+        return thing
+
+    before, kept, closed = lua.execute(
+        """
+        local py, make = require "moonferry.python", ...
+        local before, kept, lost = make()
+        py.scope(function(s)
+          kept = s:keep(make())
+          lost = make()
+          py.builtins.list { lost }
+          assert(make() ~= before and tostring(before):find "Thing")
+        end)
+        return before, kept, select(2, pcall(tostring, lost))""",
+        make,
+    )
+    assert type(before) is type(kept) is Thing
+    assert "this Python object was closed" in str(closed)
+    assert set(seen) == {before, kept}
 
 
 ARRAYS = {  # Lua code over `t`, a NumPy array that was given for a tensor, and the exception
