@@ -201,6 +201,43 @@ print "done"
         "false\n" * 4 + "done\n",
     ),
     Case(
+        "a level ends while a thread of Python is inside of its function",
+        "engine",
+        """
+local level = [==[
+local py = require "moonferry.python"
+py.main.f = function(wait)
+  wait()
+  return "gave what it should"
+end
+py.exec [[
+import threading, time
+inside = threading.Event()
+def main_sleeps():
+    return open("/proc/self/stat").read().rpartition(")")[2].split()[0] == "S"
+def wait():
+    inside.set()
+    rests = 0
+    while rests < 10:  # until the end of the level waits for this thread
+        time.sleep(0.001)
+        rests = rests + 1 if main_sleeps() else 0
+thread = threading.Thread(target=lambda: print("the function", f(wait), flush=True))
+thread.start()
+inside.wait()
+]]
+]==]
+local py = require "moonferry.python"
+for _ = 1, 2 do
+  state(level)
+  py.main.thread:join()
+end
+py.import("gc").collect()
+print(py.eval "sum(getattr(o, '__name__', '') == 'join_one' for o in __import__('gc').get_objects())")
+print "done"
+""",
+        "the function gave what it should\n" * 2 + "0\ndone\n",
+    ),
+    Case(
         "a thread closes its state after py.finish",
         "engine",
         """

@@ -163,6 +163,8 @@ def test_while_another_thread_is_inside_it_is_refused():
     try:
         with pytest.raises(RuntimeError, match=r"1 call\(s\) into this Lua state run on other threads"):
             lua.close()
+        with pytest.raises(RuntimeError, match=r"1 call\(s\) into this Lua state run on other threads"):
+            lua.execute("local close = ... ; close()", lua.close)  # its own call is none of another thread's
         assert lua.eval("2") == 2
     finally:
         leave.set()
