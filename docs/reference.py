@@ -157,7 +157,7 @@ def lua_page():
     parts.append("## Tables of options and results\n")
     parts += [f"### `moonferry.{kind}`\n\n" + field_list(texts[file], f"moonferry.{kind}") for file, kind in TABLES]
     parts.append('## `py = require "moonferry.python"`\n\n[lua-hosts-python.md](lua-hosts-python.md) is the guide.\n')
-    entries = {**source["python"], **source["life"]}
+    entries = {**source["python"], **source["borrowed"], **source["life"]}
     parts += [lua_entry("py.", k[3:], v) for k, v in sorted(entries.items()) if k.startswith("py.")]
     return "\n".join(parts)
 

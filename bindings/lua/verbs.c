@@ -270,7 +270,7 @@ static int verb_enter(lua_State *L) {
   PyObject *type = (PyObject *)Py_TYPE(manager);
   need_manager(L, type);
   PyObject *enter = field_of(L, type, "__enter__");
-  (void)field_of(L, type, "__exit__");
+  (void)field_of(L, type, "__exit__"); /* the last, because mf__take takes that */
   mf__wrap(L, mf__take());
   lua_pushboolean(L, 0);
   lua_pushvalue(L, lua_upvalueindex(1));

@@ -369,7 +369,10 @@ py.delete = lazily "delete"
 --- omitted value; py.slice() is `:`.
 ---@param ... any
 function py.slice(...)
-  return select("#", ...) == 0 and py.builtins.slice(nil) or py.builtins.slice(...)
+  if select("#", ...) == 0 then
+    return py.builtins.slice(nil)
+  end
+  return py.builtins.slice(...)
 end
 
 --- Calls f(*positional, **keywords) with a table or any iterable, and a table or any mapping. Either may be nil.
@@ -463,38 +466,8 @@ py.collect = lazily "collect"
 ---@type fun(value: any): boolean
 py.is = lazily "is"
 
-local function moonferry_function(name, module)
-  started_or_error()
-  return scopes.outside(function() return py.import(module or "moonferry")[name] end)
-end
-
-local from_any, stream_class, into
---- Imports an array (NumPy, PyTorch, JAX ...) as a tensor over the same memory, through DLPack. Anything else (a pandas
---- or polars column, a Pillow picture, a buffer, a list of numbers) is imported as by moonferry.asarray, which copies
---- it if it cannot share it. Keywords are those of Python's moonferry.from_dlpack: py.tensor(a, py.kw{copy = true}).
-function py.tensor(object, ...)
-  from_any = from_any or moonferry_function("_from_any", "moonferry._core")
-  return from_any(object, ...)
-end
-
---- Returns a stream for a Python object: a moonferry.Stream, or any object with __cuda_stream__ (cuda.core, CuPy ...).
---- That is kept alive until the stream is closed, also past the end of a scope and past py.close.
----@param object any
----@param device? string the stream's GPU; by default the driver is asked
----@return moonferry.Stream?, string? message, number? code
-function py.stream(object, device)
-  stream_class = stream_class or moonferry_function "Stream"
-  local found = scopes.outside(stream_class.wrap, object, device) -- which keeps the object
-  return mf.wrap_stream(tostring(found.device), ffi.cast("void *", ffi.cast("intptr_t", found.handle)), found)
-end
-
--- py.finish, py.settle, py.preload.
+-- py.tensor, py.stream, py.into; py.finish, py.settle, py.preload.
+require("moonferry.borrowed")(py, started_or_error)
 require("moonferry.life")(py, verbs)
-
---- Passes a tensor to another library as an array of its own type, which shares the memory: py.into(torch.Tensor, t).
-function py.into(class, tensor)
-  into = into or moonferry_function "into"
-  return into(class, tensor)
-end
 
 return py

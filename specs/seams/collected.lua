@@ -9,20 +9,11 @@ local mf = require "moonferry"
 local py = require "moonferry.python"
 py.start()
 
-local function load(name, ...)
-  local file = assert(io.open(folder .. "/" .. name))
-  local text = file:read "*a"
-  file:close()
-  return assert(loadstring(text, "=" .. name))(...)
-end
-
 local TURNS = 12
 
 local function nothing() end
 
-local made = load("operations.lua", nothing, print)
-load("python_operations.lua", made.shared)
-load("engine_operations.lua", made.shared)
+local made = assert(loadfile(folder .. "/every_operation.lua"))(folder, nothing, print)
 made.helpers.set("interpreted", device)
 
 local function shown(value)

@@ -4,16 +4,7 @@ py.start()
 local folder = arg[0]:match "^(.*)/" or "."
 local strike = py.import "strike"
 
-local function load(name, ...)
-  local file = assert(io.open(folder .. "/" .. name))
-  local text = file:read "*a"
-  file:close()
-  return assert(loadstring(text, "=" .. name))(...)
-end
-
-local made = load("operations.lua", strike.point, strike.tell)
-load("python_operations.lua", made.shared)
-load("engine_operations.lua", made.shared)
+local made = assert(loadfile(folder .. "/every_operation.lua"))(folder, strike.point, strike.tell)
 assert(package.loadlib(py.import("bench").SUPPORT, "support_overwrites"))(true)
 local host = py.tuple { py.object(made.helpers), py.object(made.operations) }
 io.stdout:flush()

@@ -1,0 +1,15 @@
+-- All operations of Lua's, for a process that Lua hosts. Called with the folder of this file, and with what
+-- operations.lua is called with; gives what that gives.
+local folder, point, tell = ...
+
+local function load(name, ...)
+  local file = assert(io.open(folder .. "/" .. name))
+  local text = file:read "*a"
+  file:close()
+  return assert(loadstring(text, "=" .. name))(...)
+end
+
+local made = load("operations.lua", point, tell)
+load("python_operations.lua", made.shared)
+load("engine_operations.lua", made.shared)
+return made
