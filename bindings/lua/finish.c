@@ -94,10 +94,18 @@ static int32_t end_program(PyObject *seconds) {
   return late;
 }
 
+/* Whether there is anything left to do; the mutex is ours then. A farewell that has begun and not ended is another
+ * thread's, which may wait for this one, or it goes on below: an exit function of Python's has ended the process. */
+static int begin_farewell(void) {
+  if (!Py_IsInitialized()) return 0;
+  if (is_done) return mf__door != MF__DOOR_GONE && pthread_mutex_trylock(&ending) == 0;
+  pthread_mutex_lock(&ending);
+  return 1;
+}
+
 /* At the process's end. The GIL is kept: no thread must run Python while the libraries under it are torn down. */
 static void farewell(void) {
-  if (is_done || !Py_IsInitialized()) return;
-  pthread_mutex_lock(&ending);
+  if (!begin_farewell()) return;
   int first = !has_begun;
   has_begun = is_done = 1;
   (void)PyGILState_Ensure();

@@ -9,6 +9,7 @@
  *   set(name)            an event has happened, from now on
  *   await(name)          waits until it has
  *   leave(status)        exit, with every state open
+ *   join_at_exit()       exit sets "exit" and joins, after what Python registers later
  *
  * It knows nothing of Python or Moonferry; where it is linked with libmoonferry, as an engine is that wraps its memory,
  * it says so by calling it. */
@@ -77,11 +78,15 @@ static int engine_state(lua_State *L) {
   return 1;
 }
 
-static int engine_join(lua_State *L) {
-  (void)L;
+static void join(void) {
   pthread_mutex_lock(&mutex);
   while (running > 0) pthread_cond_wait(&changed, &mutex);
   pthread_mutex_unlock(&mutex);
+}
+
+static int engine_join(lua_State *L) {
+  (void)L;
+  join();
   return 0;
 }
 
@@ -92,12 +97,15 @@ static int has_happened(const char *name) {
   return 0;
 }
 
-static int engine_set(lua_State *L) {
-  const char *name = luaL_checkstring(L, 1);
+static void set(const char *name) {
   pthread_mutex_lock(&mutex);
   if (!has_happened(name) && event_count < MANY) events[event_count++] = strdup(name);
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&mutex);
+}
+
+static int engine_set(lua_State *L) {
+  set(luaL_checkstring(L, 1));
   return 0;
 }
 
@@ -113,10 +121,21 @@ static int engine_leave(lua_State *L) {
   exit((int)luaL_checkinteger(L, 1));
 }
 
+static void set_and_join(void) {
+  set("exit");
+  join();
+}
+
+static int engine_join_at_exit(lua_State *L) {
+  (void)L;
+  atexit(set_and_join);
+  return 0;
+}
+
 static void open_engine(lua_State *L) {
   static const luaL_Reg functions[] = {{"thread", engine_thread}, {"state", engine_state}, {"join", engine_join},
                                        {"set", engine_set},       {"await", engine_await}, {"leave", engine_leave},
-                                       {NULL, NULL}};
+                                       {"join_at_exit", engine_join_at_exit}, {NULL, NULL}};
   for (const luaL_Reg *function = functions; function->name != NULL; function++)
     lua_register(L, function->name, function->func);
 }

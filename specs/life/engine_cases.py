@@ -48,6 +48,23 @@ if pid == 0:
 print("child", os.waitpid(pid, 0)[1], flush=True)
 """
 
+# The engine waits for its threads at exit.
+ASKS_LATE = """
+join_at_exit()
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, ctypes
+%s
+atexit.register(print, "Python ended", flush=True)
+]]
+set "ready"
+await "exit"
+print(pcall(py.import, "os"))
+]=]
+await "ready"
+"""
+
 # LÖVE without a window, which quits when a thread of its own says so.
 LOVE_CONF = """
 function love.conf(t)
@@ -171,6 +188,19 @@ print "done" io.stdout:flush()
             "Python ended\nthe library ended\nchild 0\nPython ended\n",
         )
         for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
+            f"a thread asks for Python after its end, which {end}",
+            "engine",
+            ASKS_LATE % code,
+            "Python ended\nfalse\tPython has ended in this process\n",
+            status,
+        )
+        for end, code, status in (
+            ("exit brings", "", 0),
+            ("an exit function of Python's breaks off", "atexit.register(ctypes.CDLL(None).exit, 3)", 3),
+        )
     ),
     Case(
         "a level ends while its Lua has views of the engine's memory",
