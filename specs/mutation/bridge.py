@@ -200,6 +200,7 @@ class Bridge(Judge):
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
             if source.stem not in UNASKED:
                 yield FileSpec(source.stem, ["luajit", "-e", words], {})
+        yield FileSpec("alone", ["luajit", "specs/seams/alone.lua", "cpu"], {})
         words = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "specs/life"]
         yield FileSpec("life", words, {"MOONFERRY_SPEC_LIVES": "1"})
 

@@ -1,6 +1,13 @@
 -- All operations of Lua's, for a process that Lua hosts. Called with the folder of this file, and with what
 -- operations.lua is called with; gives what that gives.
 local folder, point, tell = ...
+local py = require "moonferry.python"
+
+-- Where the Python modules are that they use.
+local path = py.import("sys").path
+for _, of in ipairs { "", "/../python", "/../python/gpu" } do
+  path:insert(0, folder .. of)
+end
 
 local function load(name, ...)
   local file = assert(io.open(folder .. "/" .. name))

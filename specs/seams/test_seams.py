@@ -27,6 +27,11 @@ def run(command):
     return done
 
 
+def said_by(program, *arguments):
+    done = run(["luajit", HERE / program, f"{DEVICE}:0" if DEVICE else "cpu", *arguments])
+    return done.returncode, [line for line in done.stdout.splitlines() if not line.startswith("sim: ")]
+
+
 def test_every_public_name_has_an_operation():
     """Those of Python and of Lua; what none stands for is told in operations.py and operations.lua."""
     program = "import bench, operations; b = bench.Bench('compiled', 'cpu')\n"
@@ -44,6 +49,8 @@ def test_whatever_happens_inside_of_a_call(host):
 def test_a_collection_behind_each_instruction_takes_nothing_that_is_used():
     """Of Lua's operations, one in a few instructions, another number of them with each seed."""
     stride = 2 + int(os.environ.get("MOONFERRY_SPEC_SEED", 0)) % 3
-    done = run(["luajit", HERE / "collected.lua", f"{DEVICE}:0" if DEVICE else "cpu", str(stride)])
-    said = [line for line in done.stdout.splitlines() if not line.startswith("sim: ")]
-    assert (done.returncode, said) == (0, ["138 operations"]), done.stdout
+    assert said_by("collected.lua", str(stride)) == (0, ["138 operations"])
+
+
+def test_a_state_is_left_to_other_threads_inside_of_calls_into_python_alone():
+    assert said_by("alone.lua") == (0, ["139 operations"])

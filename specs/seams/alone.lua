@@ -1,0 +1,75 @@
+-- Each operation of Lua's while a thread of Python's calls into the same state as often as it can: that gets its turn
+-- inside of calls into Python alone, never once one has returned. Ends in an error that names the operations which left
+-- the state to it, or give something else then; prints how many operations there were.
+local device = arg[1]
+local folder = arg[0]:match "^(.*)/" or "."
+local mf = require "moonferry"
+local py = require "moonferry.python"
+py.start()
+
+local SECONDS = 0.002 -- of the processor's, in which a thread that can come in comes in
+
+local made = assert(loadfile(folder .. "/every_operation.lua"))(folder, function() end, print)
+made.helpers.set("interpreted", device)
+
+local calls = 0
+py.main.call = function()
+  calls = calls + 1
+end
+py.exec [[
+import threading
+ends = threading.Event()
+def work():
+    while not ends.is_set():
+        call()
+thread = threading.Thread(target=work)
+]]
+
+local function calls_within_the_time()
+  local before, till = calls, os.clock() + SECONDS
+  while os.clock() < till do end
+  return calls - before
+end
+
+local function shown(value)
+  return type(value) == "table" and #value or tostring(value)
+end
+
+local operations = made.operations
+-- Where the bridge itself drops an exception.
+operations["an error without a text"] = function()
+  py.exec "class Unprintable(Exception):\n    def __str__(self): raise ValueError"
+  local _, e = pcall(py.raise, py.main.Unprintable, 1)
+  return #tostring(e), e.message
+end
+
+local number, expected, wrong = 0, {}, {}
+local function open()
+  local t = mf.tensor({ { 0, 1, 2 }, { 3, 4, 5 } }, "float32"):to(device, { copy = true })
+  made.helpers.open(t, mf.zeros({ 2, 3 }, "float32", { device = device }))
+end
+
+for name, operation in pairs(operations) do
+  open()
+  operation()
+  expected[name] = shown(operation())
+  number = number + 1
+end
+py.main.thread:start()
+for name, operation in pairs(operations) do
+  open()
+  local ok, given = pcall(operation)
+  local others = calls_within_the_time()
+  if not ok or shown(given) ~= expected[name] then
+    table.insert(wrong, ("%s gives %s, not %s"):format(name, shown(given), expected[name]))
+  elseif others > 0 then
+    table.insert(wrong, ("%s: another thread called %d times while Lua code ran here"):format(name, others))
+  end
+end
+assert(calls > number, "the thread hardly had a turn")
+py.main.ends:set()
+py.main.thread:join()
+assert(#wrong == 0, table.concat(wrong, "\n"))
+print(number .. " operations")
+made.helpers.close()
+made.helpers.settle()
