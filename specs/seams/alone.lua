@@ -1,6 +1,7 @@
--- Each operation of Lua's while a thread of Python's calls into the same state as often as it can: that gets its turn
--- inside of calls into Python alone, never once one has returned. Ends in an error that names the operations which left
--- the state to it, or give something else then; prints how many operations there were.
+-- Each operation of Lua's while two threads of Python's run. One calls into the same state as often as it can: that gets
+-- its turn inside of calls into Python alone, never once one has returned. The other only counts, and goes on counting
+-- while Lua code runs, which has not got the GIL. Ends in an error that names the operations for which this does not
+-- hold, or that give something else then; prints how many operations there were.
 local device = arg[1]
 local folder = arg[0]:match "^(.*)/" or "."
 local mf = require "moonferry"
@@ -8,6 +9,7 @@ local py = require "moonferry.python"
 py.start()
 
 local SECONDS = 0.002 -- of the processor's, in which a thread that can come in comes in
+local PATIENCE = 20 -- seconds, for a thread that has the GIL whenever it wants it
 
 local made = assert(loadfile(folder .. "/every_operation.lua"))(folder, function() end, print)
 made.helpers.set("interpreted", device)
@@ -16,19 +18,32 @@ local calls = 0
 py.main.call = function()
   calls = calls + 1
 end
+py.main.counted = mf.zeros({ 1 }, "int64")
+local counted = py.main.counted:ptr()
 py.exec [[
-import threading
-ends = threading.Event()
+import threading, time
+import numpy
+ends, numbers = threading.Event(), numpy.from_dlpack(counted)
 def work():
     while not ends.is_set():
         call()
-thread = threading.Thread(target=work)
+def count():
+    while not ends.is_set():
+        numbers[0] += 1
+        time.sleep(1e-5)
+threads = [threading.Thread(target=work), threading.Thread(target=count)]
 ]]
 
 local function calls_within_the_time()
   local before, till = calls, os.clock() + SECONDS
   while os.clock() < till do end
   return calls - before
+end
+
+local function goes_on()
+  local before, till = counted[0], os.time() + PATIENCE
+  while counted[0] == before and os.time() < till do end
+  return counted[0] > before
 end
 
 local function shown(value)
@@ -55,7 +70,9 @@ for name, operation in pairs(operations) do
   expected[name] = shown(operation())
   number = number + 1
 end
-py.main.thread:start()
+for thread in py.iter(py.main.threads) do
+  thread:start()
+end
 for name, operation in pairs(operations) do
   open()
   local ok, given = pcall(operation)
@@ -64,11 +81,15 @@ for name, operation in pairs(operations) do
     table.insert(wrong, ("%s gives %s, not %s"):format(name, shown(given), expected[name]))
   elseif others > 0 then
     table.insert(wrong, ("%s: another thread called %d times while Lua code ran here"):format(name, others))
+  elseif not goes_on() then
+    table.insert(wrong, name .. ": threads of Python's wait while Lua code runs here")
   end
 end
 assert(calls > number, "the thread hardly had a turn")
 py.main.ends:set()
-py.main.thread:join()
+for thread in py.iter(py.main.threads) do
+  thread:join()
+end
 assert(#wrong == 0, table.concat(wrong, "\n"))
 print(number .. " operations")
 made.helpers.close()
