@@ -26,6 +26,14 @@ CTRL_C = {
         "l = lua()\nstopped(lambda: l.execute('(...)()', lambda: l.execute(LOOP, ready)))\nprint(l.eval('1'))",
         "KeyboardInterrupt\n1\n",
     ),
+    "in the same state, called again by a script that goes on": (
+        "l, got = lua(), []\n"
+        "def other():\n    got.append(l.eval('(debug.gethook())'))\n"
+        "    try: l.execute('error(1)')\n    except mf.LuaError: got.append('its own error')\n"
+        "def inner():\n    stopped(lambda: l.execute(LOOP, ready))\n    on_thread(other)\n"
+        "stopped(lambda: l.execute('local f = ... while true do pcall(f) end', inner))\nprint(got, l.eval('4'))",
+        "KeyboardInterrupt\nKeyboardInterrupt\n[None, 'its own error'] 4\n",
+    ),
     "in the outer state, after the inner one was left": (
         "stopped(lambda: lua().execute('local f, ready = ... f() ' + LOOP.replace('...', 'ready'),"
         " lambda: lua().execute('x = 1'), ready))",
@@ -79,10 +87,55 @@ CTRL_C = {
         "stopped(lambda: (ready(), l.eval('1')))\nl.interrupt()\nthread.join()\nprint(l.eval('4'))",
         "KeyboardInterrupt\nended\n4\n",
     ),
+    "while this thread waits to go on in Lua": (
+        "l, flags = lua(), (ctypes.c_int * 3)()\n"
+        "code = '''local p = require('ffi').cast('volatile int *', ...) p[0] = 1\n"
+        "while p[1] == 0 do end p[2] = 1'''\n"
+        "other = threading.Thread(target=lambda: l.execute(code, ctypes.addressof(flags)))\n"
+        "def inner():\n"
+        "    me = threading.get_ident(), threading.get_native_id(), sys._getframe()\n"
+        "    def go():\n        send(*me)\n        for _ in range(200): time.sleep(0.001)\n        flags[1] = 1\n"
+        "    other.start()\n    while not flags[0]: pass\n    threading.Thread(target=go).start()\n"
+        "stopped(lambda: l.execute('(...)()', inner))\nprint(flags[2])\nother.join()\nprint(l.eval('4'))",
+        "KeyboardInterrupt\n1\n4\n",
+    ),
     "with a handler that does not raise": (
         "seen = []\nsignal.signal(signal.SIGINT, lambda n, f: seen.append(n))\n"
-        "print(lua().execute('local r, seen = ... r() while not seen() do end return 8', ready, lambda: bool(seen)))",
-        "8\n",
+        "code = 'local r, seen = ... r() while not seen() do end return 8, (debug.gethook())'\n"
+        "print(lua().execute(code, ready, lambda: bool(seen)))",
+        "(8, None)\n",
+    ),
+    "with a handler that does not raise, before an exception of the script's own": (
+        "signal.signal(signal.SIGINT, lambda n, f: None)\ndef f():\n    send_now(2)\n    raise KeyError\n"
+        "print(lua().eval('(pcall(...))', f))",
+        "False\n",
+    ),
+    "with a handler that does not raise, after an interrupt": (
+        "seen, l = [], lua()\nsignal.signal(signal.SIGINT, lambda n, f: seen.append(n))\n"
+        "def f():\n    l.interrupt(KeyError())\n    send_now(2)\n    while not seen: pass\n"
+        "stopped(lambda: l.execute('local f = ... f() return 1', f))",
+        "KeyError\n",
+    ),
+    "with a handler that interrupts the script and raises": (
+        "def handler(n, f):\n    l.interrupt(KeyError())\n    why = Why()\n    whys.append(weakref.ref(why))\n"
+        "    raise why\n"
+        "l = lua()\nsignal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))\n"
+        "gc.collect()\nprint([why() for why in whys])",
+        "KeyError\n[None]\n",
+    ),
+    "with a handler whose exception an interrupt replaces": (
+        "def handler(n, f):\n    why = Why()\n    whys.append(weakref.ref(why))\n    raise why\n"
+        "def inner():\n    try: l.execute(LOOP, ready)\n    except Why: l.interrupt(KeyError())\n"
+        "l = lua()\nsignal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute('(...)()', inner))\n"
+        "gc.collect()\nprint([why() for why in whys])",
+        "KeyError\n[None]\n",
+    ),
+    "with a handler whose exception has a class and frames that end with it": (
+        "def handler(n, f):\n    class Own(KeyError): pass\n    local = Why()\n"
+        "    whys.extend([weakref.ref(Own), weakref.ref(local)])\n    raise Own\n"
+        "signal.signal(signal.SIGINT, handler)\nstopped(lambda: lua().execute(LOOP, ready))\n"
+        "gc.collect()\nprint([why() for why in whys])",
+        "Own\n[None, None]\n",
     ),
     "with a handler that Python sets inside of a script": (
         "def other(n, f):\n    raise KeyError\n"
@@ -97,6 +150,52 @@ CTRL_C = {
         "    raise KeyError\n"
         "signal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))",
         "9\nKeyError\n",
+    ),
+    "while another thread runs the same state": (
+        "l, flags, got = lua(), (ctypes.c_int * 2)(), []\n"
+        "code = '''local p = require('ffi').cast('volatile int *', ...) p[0] = 1\n"
+        "while p[1] == 0 do end return (debug.gethook())'''\n"
+        "def inner():\n"
+        "    thread = threading.Thread(target=lambda: got.append(l.execute(code, ctypes.addressof(flags))))\n"
+        "    thread.start()\n    while not flags[0]: pass\n"
+        "    stopped(send_now_and_wait)\n    flags[1] = 1\n    thread.join()\n    return 5\n"
+        "print(l.eval('(...)()', inner), got)",
+        "KeyboardInterrupt\n5 [None]\n",
+    ),
+    "while another thread's script has a KeyboardInterrupt of its own": (
+        "l, got = lua(), []\ndef f():\n    raise KeyboardInterrupt\n"
+        "def inner():\n    stopped(send_now_and_wait)\n"
+        "    on_thread(lambda: got.append(l.eval('(pcall(...))', f)))\n    return 5\n"
+        "print(l.eval('(...)()', inner), got)",
+        "KeyboardInterrupt\n5 [False]\n",
+    ),
+    "that did not come, though Python code raises its exception": (
+        "def f():\n    raise KeyboardInterrupt\nprint(lua().eval('(pcall(...))', f))",
+        "False\n",
+    ),
+    "that a C function sends, after which no Python code runs": (
+        "stopped(lambda: lua().execute('local send = ... send(2) while true do end', send_now))",
+        "KeyboardInterrupt\n",
+    ),
+    "that the program ignores": (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint(lua().eval('(...)(2)', send_now))\n"
+        "signal.signal(signal.SIGINT, before[0])",
+        "0\n",
+    ),
+    "that the program ignores from within a script on": (
+        "lua().execute('(...)()', lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))\n"
+        "print(action() == int(signal.SIG_IGN))\nsignal.signal(signal.SIGINT, before[0])",
+        "True\n",
+    ),
+    "that ends a process at once": (
+        "pid = os.fork()\nif pid == 0:\n    signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "    lua().execute('(...)(2)', send_now)\n    os._exit(0)\nprint(os.WTERMSIG(os.waitpid(pid, 0)[1]))",
+        "2\n",
+    ),
+    "after an interrupt of a state that only ends where it calls Python": (
+        "l = mf.Lua()\nstopped(lambda: l.execute('local f = ... f() f()', lambda: l.interrupt(KeyError())))\n"
+        "stopped(lambda: lua().execute(LOOP, ready))",
+        "KeyError\nKeyboardInterrupt\n",
     ),
     "that another thread gets": (
         "def get():\n    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
@@ -120,7 +219,7 @@ CTRL_C = {
 }
 
 CTRL_C_BEGIN = """
-import ctypes, os, signal, sys, threading, time, warnings
+import ctypes, gc, os, signal, sys, threading, time, warnings, weakref
 import moonferry as mf
 LOOP = "local ready = ... ready() while true do pcall(function() while true do end end) end"
 def lua():
@@ -157,6 +256,17 @@ def action():
     libc, kept = ctypes.CDLL(None), (ctypes.c_void_p * 32)()
     assert libc.sigaction(signal.SIGINT, None, kept) == 0
     return kept[0]
+def on_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+# To this thread, and no Python code runs after it.
+send_now = ctypes.CDLL(None)["raise"]
+def send_now_and_wait():
+    send_now(2)
+    while True: pass
+class Why(Exception): pass
+whys = []
 before = signal.getsignal(signal.SIGINT), action()
 """
 

@@ -78,12 +78,31 @@ def test_keyword_arguments(lua):
     assert lua.eval("(...)(python.args{})", f) == ((), {})
     with pytest.raises(TypeError, match="multiple values"):
         lua.eval("(...)(python.args{x = 1}, python.args{x = 2})", f)
-    with pytest.raises(IndexError, match="out of range"):
-        lua.eval("(...)(python.args{[3] = 1})", f)
-    with pytest.raises(TypeError, match="neither an integer nor a string"):
-        lua.eval("(...)(python.args{[true] = 1})", f)
+    for key in (3, 0, -1):
+        with pytest.raises(IndexError, match="table index out of range"):
+            lua.eval(f"(...)(python.args{{[{key}] = 1}})", f)
+    for key in ("true", "1.5"):
+        with pytest.raises(TypeError, match="neither an integer nor a string"):
+            lua.eval(f"(...)(python.args{{2, [{key}] = 1}})", f)
     with pytest.raises(mf.LuaError, match="table expected"):
         lua.eval("python.args(5)")
+
+
+def test_many_arguments(lua):
+    fill = "local t = {} for i = 1, 300 do t[i] = i t['k' .. i] = i end return (...)(python.args(t), unpack(t))"
+    positional, keywords = lua.execute(fill, lambda *args, **kwargs: (args, kwargs))
+    assert positional == (*range(1, 301), *range(1, 301))
+    assert keywords == {f"k{i}": i for i in range(1, 301)}
+
+
+def test_arguments_of_a_method_that_are_packed(lua):
+    assert lua.eval("python.as_attrgetter(...).copy(python.args{})", {"a": 1}) == {"a": 1}
+    assert lua.eval("(function(p) return p.move(python.args{p, 2}) end)(...)", Point(1)) == 3
+
+
+def test_names_of_arguments_have_the_encoding_of_sources():
+    lua = mf.Lua(source_encoding="latin-1")
+    assert lua.eval("(...)(python.args{['\\228'] = 1})", dict) == {"ä": 1}
 
 
 def test_unpacks_lua_table(lua):
@@ -125,6 +144,19 @@ def test_iteration(lua):
         collect(python.iter, (1 // 0 for _ in "x"))
     with pytest.raises(mf.LuaError, match="number expected"):
         python.enumerate([1], "abc")
+
+
+def test_a_step_takes_iterators_alone(lua):
+    for other in (len, [1], {}):
+        with pytest.raises(mf.LuaError, match="a Python iterator is expected: python.iter makes one"):
+            lua.eval("(python.iter({}))(...)".replace("{}", "python.builtins.range(3)"), other)
+
+
+def test_a_number_comes_before_none_in_a_tuple():
+    lua = mf.Lua(unpack_returned_tuples=True)
+    code = "for i, a, b in python.enumerate(...) do return i, type(a), b end"
+    assert lua.execute(code, [(None, 1)]) == (0, "nil", 1)
+    assert lua.execute("for a, b in python.iter(...) do return type(a), b end", [(None, 1)]) == ("userdata", 1)
 
 
 def test_as_function_is_a_function(lua):
@@ -198,3 +230,85 @@ def test_a_collected_object_is_reported(lua):
     lua.execute("collectgarbage('stop')")
     ok, error = resurrect(Point(1))
     assert ok or "deleted python object" in str(error)
+
+
+class Store:
+    """It has items, and refuses them."""
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+    def __setitem__(self, key, value):
+        raise KeyError(key)
+
+
+class Array(Store):
+    """It looks like an array."""
+
+    __dlpack__ = None
+
+    def __init__(self, error):
+        self.error = error
+
+    def __getitem__(self, key):
+        raise self.error
+
+
+def test_an_item_that_is_refused_is_an_error(lua):
+    with pytest.raises(KeyError, match="a"):
+        lua.execute("local o = ... o.a = 1", Store())
+    with pytest.raises(TypeError, match="must be integers"):
+        lua.execute("local o = ... return o.a", [1])
+    with pytest.raises(TypeError, match="must be integers"):
+        lua.execute("local o = ... o.a = 1", [1])
+
+
+@pytest.mark.parametrize("error", [IndexError, TypeError])
+def test_an_array_that_is_asked_for_a_name_says_what_it_is(lua, error):
+    with pytest.raises(error, match="has no item 'rows', which is what o.name asks for"):
+        lua.execute("local o = ... return o.rows", Array(error("no")))
+
+
+def test_another_error_of_an_array_is_its_own(lua):
+    with pytest.raises(ValueError, match="^its own\n"):
+        lua.execute("local o = ... return o.rows", Array(ValueError("its own")))
+
+
+def test_handlers_of_attributes_are_asked_for_items_too():
+    log = []
+    lua = mf.Lua(attribute_handlers=(lambda o, name: (log.append(name), 5)[1], lambda o, n, v: log.append((n, v))))
+    read = lua.eval("function(o) local a = o.a o.b = 1 return a end")
+    for o in ({"a": 1}, Point(3), mf.as_attrgetter({})):
+        for _ in range(3):
+            assert read(o) == 5
+        assert log == ["a", ("b", 1)] * 3
+        log.clear()
+
+
+def test_text_may_have_a_zero_in_it(lua):
+    class Text:
+        def __str__(self):
+            return "a\0b"
+
+    assert lua.eval("tostring(...)", Text()) == "a\0b"
+    assert lua.eval("#tostring(...)", Text()) == 3
+
+
+def test_a_table_with_a_metatable_loads_no_moonferry(lua):
+    assert mf.lua_type(lua.eval("setmetatable({}, {})")) == "table"
+    assert lua.eval("package.loaded.moonferry") is None
+
+
+def test_a_tensor_is_one_after_lua_has_forgotten_the_module():
+    lua = mf.Lua()
+    t = lua.eval("require('moonferry').zeros(3)")
+    assert isinstance(lua.execute("package.loaded.moonferry = nil return ...", t), mf.Tensor)
+
+
+@pytest.mark.parametrize("code", ["error('text', 0)", "error()", "error(python.none)"])
+@pytest.mark.parametrize("encoding", ["UTF-8", None])
+def test_what_python_lets_through_of_lua_stays_an_exception_where_it_was_text_or_nothing(encoding, code):
+    lua = mf.Lua(encoding=encoding)
+    fails = lua.eval(f"function() {code} end".encode())
+    kind = lua.eval(b"function(f) return type(select(2, pcall(f))) end")(lambda: fails())
+    assert kind in ("userdata", b"userdata")

@@ -103,6 +103,7 @@ LAST_CALLS = {
     "a name": lambda lua, f: lua.eval("setmetatable({}, {__index = ...})", f).x,
     "a field that is set": lambda lua, f: lua.eval("setmetatable({}, {__newindex = ...})", f).__setitem__("x", 1),
     "a text": lambda lua, f: str(lua.eval("setmetatable({}, {__tostring = ...})", f)),
+    "the text of an error": lambda lua, f: lua.execute("error(setmetatable({}, {__tostring = ...}))", f),
     "a length": lambda lua, f: len(lua.execute("local p = newproxy(true) getmetatable(p).__len = ... return p", f)),
     "a call from Python that Lua called": lambda lua, f: lua.eval("(...)()", f),
     "a call that Python makes for Lua": lambda lua, f: lua.execute("local f = ... return f()", lambda: f()),
@@ -152,6 +153,34 @@ def test_the_exception_can_be_chosen(stoppable):
     assert caught.value is reason
     with pytest.raises(TypeError):
         stoppable.interrupt("text")
+
+
+def test_the_first_reason_counts(stoppable):
+    def ask_twice():
+        stoppable.interrupt(KeyError("first"))
+        stoppable.interrupt(KeyError("second"))
+
+    with pytest.raises(KeyError, match="first"):
+        stoppable.execute("local f = ... f() while true do end", ask_twice)
+
+
+def test_every_thread_in_the_state_is_interrupted(stoppable):
+    inside, go, ended = threading.Event(), threading.Event(), []
+
+    def other():
+        try:
+            stoppable.execute("local inside, go = ... inside() go() return 1", inside.set, go.wait)
+        except KeyError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait()
+    with pytest.raises(KeyError, match="both"):
+        stoppable.execute("(...)()", lambda: stoppable.interrupt(KeyError("both")))
+    go.set()
+    thread.join()
+    assert ended == ["'both'"]
 
 
 def test_nothing_is_interrupted_that_does_not_run(stoppable):
@@ -328,6 +357,26 @@ def test_near_the_limit_not_every_call_is_a_collection():
     for _ in range(1000):
         f()
     assert 0 < lua.globals().collections - before < 250
+
+
+def test_near_the_limit_nothing_is_collected_where_python_has_dropped_nothing():
+    lua = mf.Lua(max_memory=1_000_000)
+    fill = lua.execute(
+        "return function() hog = {} for i = 1, 1010 do hog[i] = ('%d'):format(i):rep(300) end "
+        "getmetatable(newproxy(true)).__gc = function() collected = true end end"
+    )
+    empty = lua.eval("function() hog, collected = nil, nil end")
+    collected = lua.eval("function() return collected end")
+    fill()
+    empty()
+    dropped = [lua.globals() for _ in range(5)]
+    del dropped
+    collected()  # after a collection, which has made room
+    assert lua.get_memory_used() < 200_000
+    empty()
+    fill()
+    assert lua.get_memory_used() > 900_000
+    assert [collected() for _ in range(5)] == [None] * 5
 
 
 def test_what_python_drops_makes_room():

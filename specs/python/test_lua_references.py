@@ -1,0 +1,214 @@
+"""The references that Python objects have after Lua code has used them: as many as before, in every way."""
+
+import codecs
+import gc
+import sys
+import weakref
+
+import pytest
+
+import moonferry as mf
+
+TIMES = 20
+
+
+class Thing:
+    """What the ways below need: it is called, it has a field, a method, and items."""
+
+    def __call__(self, *args, **kwargs):
+        return self
+
+    def method(self, *args):
+        return self
+
+    def __getitem__(self, key):
+        if key == 4:
+            raise IndexError
+        return self
+
+    def __setitem__(self, key, value):
+        pass
+
+    def __len__(self):
+        return 3
+
+
+class Array(Thing):
+    """It looks like an array, and is asked for a name."""
+
+    __dlpack__ = None
+
+    def __getitem__(self, key):
+        raise IndexError(self)
+
+
+# Lua code that uses the Thing `o`; `l` is a list of it, `p` a list of pairs of it, `d` a dict.
+WAYS = {
+    "python.args": "return python.args { o, name = o }",
+    "python.args with holes": "return python.args { nil, o, nil, o }",
+    "arguments": "return o(python.args { o, name = o })",
+    "arguments before and after others": "return o(o, python.args { o }, o, python.args { a = o })",
+    "arguments that are there twice": "return pcall(o, python.args { a = o }, python.args { a = o })",
+    "a result": "return o(1)",
+    "a method": "local a = python.as_attrgetter(o) return a:method(o), a.method(o), o.method",
+    "views": "return python.as_attrgetter(o), python.as_itemgetter(o)",
+    "a function": "return python.as_function(o)(o)",
+    "items": "o[1] = o return o[1]",
+    "items of a list": "l[0] = o return l[0]",
+    "fields": "local a = python.as_attrgetter(o) a.field = o return a.field",
+    "a field that is read again": "local a = python.as_attrgetter(o) return a.field, a.field, a.field",
+    "a field that is missing": "return pcall(function() return python.as_attrgetter(o).missing end)",
+    "an array that is asked for a name": "return pcall(function() return array.name end)",
+    "a loop": "for x in python.iter(l) do assert(x == o) end",
+    "a numbered loop": "for i, x in python.enumerate(l) do assert(x == o) end",
+    "a loop over pairs": "for a, b in python.iterex(p) do assert(a == o and b == o) end",
+    "a loop over keys": "for k in python.iter(d) do assert(k == o) end",
+    "text": "return tostring(o)",
+    "an overflow handler": "python.set_overflow_handler(o) big() python.set_overflow_handler(nil)",
+    "a tensor of what is none": "return pcall(python.tensor, o)",
+}
+
+
+def references(*objects):
+    gc.collect()
+    return [sys.getrefcount(x) for x in objects]
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+@pytest.mark.parametrize("unpack", [False, True], ids=["", "tuples"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_leaves_the_references_that_were_there(way, unpack):
+    lua, o, array = mf.Lua(unpack_returned_tuples=unpack), Thing(), Array()
+    o.field = o
+    objects = {"o": o, "array": array, "l": [o] * 3, "p": [(o, o)] * 3, "d": {o: 1}, "big": lambda: 2**300}
+    for name, value in objects.items():
+        lua.globals()[name] = value
+    run = lua.eval(f"function() {WAYS[way]} end")
+    for _ in range(2):
+        run()
+    lua.gccollect()
+    before = references(o, array)
+    for _ in range(TIMES):
+        run()
+    lua.gccollect()
+    assert references(o, array) == before
+
+
+def test_from_python_on_the_references_are_those_that_were_there(lua):
+    o = Thing()
+    pair = lua.eval("function(a, b) return a, b, { a, n = b } end")
+
+    def use():
+        pair(o, o)
+        lua.table(o, o, n=o)
+        lua.table_from({"a": o, "b": [o]}, recursive=True)
+        lua.table_from([o])["n"] = o
+        pair(mf.as_attrgetter(o), mf.as_itemgetter(o))
+        mf.luajit.lua_type(o)
+
+    use()
+    lua.gccollect()
+    before = references(o)
+    for _ in range(TIMES):
+        use()
+    lua.gccollect()
+    assert references(o) == before
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="None has no references that count")
+def test_none_keeps_its_references(lua):
+    run = lua.eval("function(f) f(python.args { nil, nil, nil, 1 }) for x in python.iter(f.l) do end return f.l[0] end")
+    f = mf.as_attrgetter(type("F", (), {"__call__": lambda self, *args: None, "l": [None] * 3})())
+    run(f)
+    before = sys.getrefcount(None)
+    for _ in range(1000):
+        run(f)
+    assert abs(sys.getrefcount(None) - before) < 500
+
+
+@pytest.mark.parametrize("make", ["python.args { ... }", "python.args { x = ... }"])
+def test_arguments_go_with_their_type_and_while_the_collector_runs(lua, make):
+    class Collects:
+        def __del__(self):
+            gc.collect()
+            ended.append(self)
+
+    ended = []
+    one = lua.eval("python.as_attrgetter(python.args {}).__class__")
+    run = lua.eval(f"function(...) local made = {make} end")
+    run(Thing())
+    lua.gccollect()
+    before = references(one)
+    for _ in range(TIMES):
+        run(Collects())
+    lua.gccollect()
+    assert len(ended) == TIMES
+    del ended[:]
+    lua.gccollect()
+    assert references(one) == before
+
+
+@pytest.mark.parametrize("view", [mf.as_attrgetter, mf.as_itemgetter])
+def test_a_view_goes_with_its_type_and_while_the_collector_runs(view):
+    class Collects:
+        def __del__(self):
+            gc.collect()
+            ended.append(self)
+
+    ended = []
+    one = type(view(1))
+    before = references(one)
+    for _ in range(TIMES):
+        view(Collects())
+    assert len(ended) == TIMES
+    del ended[:]
+    assert references(one) == before
+    thing = Thing()
+    thing.view = view(thing)
+    thing = weakref.ref(thing)
+    gc.collect()
+    assert thing() is None
+
+
+def test_the_name_of_a_field_keeps_its_references(lua):
+    class Named:
+        def __getattr__(self, name):
+            names.append(name)
+            return 1
+
+    names = []
+    run = lua.eval("function(o) return o.a_long_name end")
+    named = mf.as_attrgetter(Named())
+    for _ in range(3):
+        run(named)
+    name = names[-1]
+    names.clear()
+    before = references(name)
+    for _ in range(TIMES):
+        run(named)
+    names.clear()
+    assert references(name) == before
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def test_names_of_a_codec_of_ones_own():
+    def search(encoding):
+        if encoding != "moonferry_spec":
+            return None
+        return codecs.CodecInfo(
+            lambda text, errors="strict": (text.encode("ascii"), len(text)),
+            lambda data, errors="strict": (Name(bytes(data).decode("ascii")), len(data)),
+            name=encoding,
+        )
+
+    codecs.register(search)
+    lua = mf.Lua(source_encoding="moonferry_spec")
+    with pytest.raises(TypeError, match="the codec of names gave a keyword that is no plain str"):
+        lua.eval("python.args { name = 1 }")
