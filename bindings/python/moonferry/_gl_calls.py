@@ -233,10 +233,12 @@ class Registration:
         if not self.handle:
             return
         handle, self.handle = self.handle, none  # no exception comes between this and the call
-        status = close(handle, answer)
-        if status in _AS_IT_WAS:
-            self.handle = handle
-        error.check(status)
+        try:
+            close(handle, answer)
+        finally:
+            if error.status in _AS_IT_WAS:
+                self.handle = handle
+        error.check(error.status)
 
     def __del__(self) -> None:
         if self.handle:
@@ -247,13 +249,15 @@ class Registration:
 
 def sweep(dropped: list[tuple[str, c_void_p]]) -> None:
     """Closes what was dropped. Meanwhile the list may grow at its end."""
-    answer = byref(Error())
     for _ in range(len(dropped)):
-        what, handle = dropped[0]
-        close = _CLOSE[what]
+        error, (what, handle) = Error(), dropped[0]
+        close, answer = _CLOSE[what], byref(error)
         del dropped[0]  # no exception comes between this and the call
-        if close(handle, answer) in _AS_IT_WAS:
-            dropped.append((what, handle))
+        try:
+            close(handle, answer)
+        finally:
+            if error.status in _AS_IT_WAS:
+                dropped.append((what, handle))
 
 
 def stream_number(stream: moonferry.Stream | None, which: Device) -> int:

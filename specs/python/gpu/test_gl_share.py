@@ -14,6 +14,7 @@ from interrupted import at_each_place
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "sim"))
 opengl = pytest.importorskip("opengl", reason="needs EGL (libegl1)")
 gl = pytest.importorskip("moonferry.gl")
+sweep = pytest.importorskip("moonferry._gl_calls").sweep
 
 N = 1024
 
@@ -125,6 +126,35 @@ def test_a_capture_that_goes_on_keeps_the_buffer_mapped(context, device, gpu):
         assert shared.route == "mapped"
     shared.close()
     assert gpu.registered("Buffer") == before and set(floats(buffer)) == {8}
+
+
+def interrupted_closes(close):
+    """The places at which a close was interrupted, which a capture makes fail everywhere else."""
+
+    def call():
+        with pytest.raises(RuntimeError, match="being captured"):
+            close()
+
+    return at_each_place(call)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_ctrl_c_behind_a_close_that_is_refused_keeps_the_buffer_registered(context, device, gpu):
+    buffer, other = opengl.buffer_of(bytes(4 * N)), opengl.buffer_of(bytes(4 * N))
+    before, stream = gpu.registered("Buffer"), mf.Stream(device)
+    shared, dropped = context.share(buffer, str(device)), context.share(other, str(device))
+    with contextlib.ExitStack() as captures:
+        with pytest.raises(RuntimeError, match="being captured"), shared.map(stream, N), dropped.map(stream, N):
+            captures.enter_context(gpu.capture(stream.handle))
+        del dropped
+        gc.collect()
+        for place in interrupted_closes(shared.close):
+            assert shared.route == "mapped", place
+        for place in at_each_place(lambda: sweep(context._dropped)):
+            assert len(context._dropped) == 1, place
+    shared.close()
+    sweep(context._dropped)
+    assert gpu.registered("Buffer") == before
 
 
 def test_reasons(context, device, gpu):
