@@ -132,8 +132,8 @@ PyDoc_STRVAR(begin_doc,
 static PyObject *begin_locked(PyObject *self, PyObject *timeout) {
   int64_t ns;
   int32_t slot;
-  core_ring *r = open_ring(self);
-  if (r == NULL || read_timeout(timeout, &ns) < 0) return NULL;
+  core_ring *r = read_timeout(timeout, &ns) < 0 ? NULL : open_ring(self); /* a timeout is any object */
+  if (r == NULL) return NULL;
   PyObject *begun = r->begun;
   Py_INCREF(begun);
   PyObject *told = wait_for_slot(r, timeout, ns, &slot) == MF_OK ? answer(begun, slot) : NULL;
@@ -258,7 +258,6 @@ static PyObject *convert(PyObject *self, PyObject *with, PyObject *slot) {
   return core_into(PyType_GetModule(Py_TYPE(self)), pair, 2);
 }
 
-/* Runs any code, which may close the ring. */
 static PyObject *convert_all(PyObject *self, PyObject *with, PyObject *slots) {
   const Py_ssize_t n = PyTuple_GET_SIZE(slots);
   PyObject *made = PyTuple_New(n);
@@ -278,16 +277,21 @@ PyDoc_STRVAR(into_doc,
              "convert: an array type such as torch.Tensor, used as by moonferry.into, or a function of a tensor.\n"
              "Raises whatever convert raises, and TypeError if convert is not hashable.");
 
+/* The hash, the comparison and the conversion are any code, and each may close the ring. */
 static PyObject *ring_into_locked(PyObject *self, PyObject *with) {
-  core_ring *r = open_ring(self);
+  const core_ring *r = open_ring(self);
   if (r == NULL) return NULL;
-  PyObject *made = core_dict_get(r->views, with);
-  if (made != NULL || PyErr_Occurred()) return made;
-  PyObject *slots = r->slots;
+  PyObject *views = r->views, *slots = r->slots;
+  Py_INCREF(views);
   Py_INCREF(slots);
-  made = convert_all(self, with, slots);
+  PyObject *made = core_dict_get(views, with);
+  if (made == NULL && !PyErr_Occurred()) {
+    made = convert_all(self, with, slots);
+    if (made != NULL && r->views != NULL) made = core_dict_keep(views, with, made);
+  }
   Py_DECREF(slots);
-  return made == NULL || r->views == NULL ? made : core_dict_keep(r->views, with, made);
+  Py_DECREF(views);
+  return made;
 }
 
 CORE_LOCKED(ring_into, PyObject *)

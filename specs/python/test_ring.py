@@ -257,6 +257,49 @@ def test_a_conversion_that_closes_the_ring():
     assert ring.into(lambda t: ring.close()) == (None,) * 3
 
 
+class Closes:
+    """A conversion, and a timeout; each time that it is asked for something it closes a ring."""
+
+    def __init__(self, ring):
+        self.close = ring.close
+
+    def __float__(self):
+        self.close()
+        return 1.0
+
+    def __hash__(self):
+        self.close()
+        return 5
+
+    def __eq__(self, other):
+        self.close()
+        return False
+
+    def __call__(self, t):
+        return t.shape
+
+
+def test_a_timeout_that_closes_the_ring():
+    ring = mf.Ring(2)
+    with pytest.raises(ValueError, match="the ring is closed"):
+        ring.begin(Closes(ring))
+
+
+def test_a_hash_that_closes_the_ring():
+    ring = mf.Ring(2)
+    assert ring.into(Closes(ring)) == ((2,),) * 3
+
+
+def test_a_comparison_that_closes_the_ring():
+    class Same(Closes):
+        def __hash__(self):
+            return 5
+
+    ring = mf.Ring(2)
+    ring.into(Same(ring))
+    assert ring.into(Same(ring)) == ((2,),) * 3
+
+
 def test_torch_views(torch):
     ring = mf.Ring(4)
     for view, slot in zip(ring.into(torch.Tensor), ring.slots):
