@@ -1,4 +1,4 @@
--- Each operation of Lua's while two threads of Python's run. One calls into the same state as often as it can: that gets
+-- Each operation of Lua's while two threads of Python's run. One calls into the same state as often as it can: it gets
 -- its turn inside of calls into Python alone, never once one has returned. The other only counts, and goes on counting
 -- while Lua code runs, which has not got the GIL. Ends in an error that names the operations for which this does not
 -- hold, or that give something else then; prints how many operations there were.
