@@ -21,8 +21,9 @@ end
 py.main.counted = mf.zeros({ 1 }, "int64")
 local counted = py.main.counted:ptr()
 py.exec [[
-import threading, time
+import gc, threading, time
 import numpy
+gc.set_threshold(1, 10000, 10000)  # up to CPython 3.11 an allocation inside of the bridge's code collects
 ends, numbers = threading.Event(), numpy.from_dlpack(counted)
 def work():
     while not ends.is_set():
