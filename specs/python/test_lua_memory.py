@@ -354,3 +354,14 @@ def test_finalizers_after_a_memory_error_do_not_lose_it():
         with pytest.raises(mf.LuaMemoryError):
             lua.eval("('x'):rep(5000000)")
     assert len(seen) == 9
+
+
+def test_a_stack_overflow_after_a_memory_error_is_none():
+    """Lua gives both as an error in the handling of an error, which a refusal before this call does not explain."""
+    lua = mf.Lua(max_memory=1 << 24)
+    for _ in range(2):
+        with pytest.raises(mf.LuaMemoryError):
+            lua.execute("local t = {} while true do t[#t + 1] = ('x'):rep(100000) .. #t end")
+        with pytest.raises(mf.LuaError, match="stack overflow") as raised:
+            lua.execute("local function f() return 1 + f() end f()")
+        assert type(raised.value) is mf.LuaError
