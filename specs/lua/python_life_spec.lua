@@ -127,6 +127,25 @@ py.exec "atexit.register(lambda: print(library.mf_guest_finish(0, None, None), f
     assert.are.equal("0\n", text)
   end)
 
+  it("waits for threads before exit functions run", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec "import atexit, threading; atexit.register(print, 'an exit function', flush=True)"
+py.exec "def work():\n    threading.main_thread().join()\n    print('a thread', flush=True)"
+py.exec "threading.Thread(target=work).start()"
+]]
+    assert.are.equal("a thread\nan exit function\n", text)
+  end)
+
+  it("writes what Python's files still hold", function()
+    for _, stream in ipairs { "stdout", "stderr" } do
+      for _, last in ipairs { "", "os.exit(0)", "assert(py.finish())" } do
+        local code = 'local py = require "moonferry.python" py.import("sys").%s:write "no line yet"\n%s'
+        assert.are.equal("no line yet", (process.runs(code:format(stream, last), "PYTHONUNBUFFERED=")))
+      end
+    end
+  end)
+
   it("gives back what Lua has dropped, before exit functions run and after them", function()
     local text = process.runs [[
 local py = require "moonferry.python"

@@ -83,6 +83,15 @@ py.main.wait()
     assert.matches("KeyboardInterrupt", text)
   end)
 
+  it("ends a program that waits in a system call which would begin anew", function()
+    local status, text = interrupted [[
+py.exec "import os\ndef wait():\n    ready()\n    os.read(os.pipe()[0], 1)"
+py.main.wait()
+]]
+    assert.are.equal(1, status, text)
+    assert.matches("KeyboardInterrupt", text)
+  end)
+
   it("reaches a Lua loop of calls that never run Python code", function()
     local status, text = interrupted [[
 local add = py.op.add

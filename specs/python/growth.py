@@ -147,6 +147,7 @@ CALLS = {
         lua.eval("function() error(setmetatable({}, { __tostring = function() error 'no' end })) end")
     ),
     "an error of Lua's through Python": in_lua("return pcall(...)", lambda: lua.eval("function() error {} end")),
+    "text of Lua's through Python": in_lua("return pcall(...)", lambda: lua.eval("function() error(('x'):rep(9)) end")),
     "text that Lua cannot read": lambda: refused(lua.execute, "this is ("),
     "a signature": lambda: inspect.signature(lua.eval("function(a, b) end")),
     "a copy of a function": lambda: copy.deepcopy(fails),
@@ -202,7 +203,7 @@ CALLS = {
     "a loop that fails": in_lua(
         "return pcall(function(l) for x in python.iter(l) do end end, ...)", lambda: map(raising(fresh()), [1])
     ),
-    "an int that no number holds": in_lua("return pcall(...)", lambda: lambda: 2**80),
+    "an int that no number holds": in_lua("return pcall(...)", lambda: lambda: 2**300),
     "an array that is asked for a name": in_lua("return pcall(function(a) return a.rows end, ...)", lambda: a),
     "an array": in_lua("return python.tensor(...)", lambda: a),
     "a tensor of Lua's": in_lua("return (require 'moonferry').zeros(3)"),
@@ -220,7 +221,7 @@ CALLS = {
     "a state with an overflow handler": other_state(
         "return (...)()", lambda: lambda: 2**80, overflow_handler=lambda x: [x]
     ),
-    "a state with another encoding": other_state("return (...)('\\228')", lambda: lambda x: x, encoding="latin-1"),
+    "a state with another encoding": other_state("return (...)(('\\228'):rep(9))", lambda: str, encoding="latin-1"),
     "a state without an encoding": other_state("return (...)('a')", lambda: lambda x: x, encoding=None),
     "a state of little memory": lambda: refused(mf.Lua(max_memory=20000).eval, "string.rep('x', 1e6)"),
     "a state that is refused": lambda: (refused(mf.Lua, encoding="no such"), refused(mf.Lua, max_memory=-1)),

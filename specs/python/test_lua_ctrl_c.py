@@ -177,6 +177,14 @@ CTRL_C = {
         "stopped(lambda: lua().execute('local send = ... send(2) while true do end', send_now))",
         "KeyboardInterrupt\n",
     ),
+    "with a handler that C code has installed, which wants to know more": (
+        "seen, kept = [], (ctypes.c_void_p * 32)()\n"
+        "handler = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(lambda *a: seen.append(a[0]))\n"
+        "kept[0], kept[17] = ctypes.cast(handler, ctypes.c_void_p).value, 4  # SA_SIGINFO\n"
+        "assert ctypes.CDLL(None).sigaction(signal.SIGINT, kept, None) == 0\n"
+        "lua().eval('(...)(2)', send_now)\nprint(seen, action() == kept[0])",
+        "[2] True\n",
+    ),
     "that the program ignores": (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\nprint(lua().eval('(...)(2)', send_now))\n"
         "signal.signal(signal.SIGINT, before[0])",

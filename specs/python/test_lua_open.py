@@ -1,4 +1,4 @@
-"""What moonferry.Lua says to options that it cannot fulfil."""
+"""What moonferry.Lua says to options that it cannot fulfil, and its functions to what is no open state."""
 
 import contextlib
 import ctypes
@@ -10,6 +10,7 @@ import pytest
 
 import dlpack_abi as abi
 import moonferry as mf
+from moonferry import _lua
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -114,3 +115,50 @@ def test_an_error_that_no_call_protects_ends_the_process_with_a_word(options, pu
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     said = f"moonferry: Lua raised an error outside of a protected call, which ends the process: {PUSHED[push]}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+FUNCTIONS = {
+    "load": lambda state: _lua.load(state, b"", b"", None),
+    "globals": _lua.globals,
+    "table": lambda state: _lua.table(state, [], []),
+    "collector": lambda state: _lua.collector(state, 2, 0),
+    "set_overflow_handler": lambda state: _lua.set_overflow_handler(state, None),
+    "memory": _lua.memory,
+    "set_limit": lambda state: _lua.set_limit(state, 1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_state_that_was_never_opened_does_nothing(name):
+    state = _lua.State()
+    with pytest.raises(RuntimeError, match="closed, or never opened"):
+        FUNCTIONS[name](state)
+    assert _lua.interrupt(state, KeyError()) is _lua.encoding(state) is _lua.close(state) is None
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "close", "encoding", "interrupt"])
+def test_what_is_no_state_is_refused(name):
+    functions = {**FUNCTIONS, "close": _lua.close, "encoding": _lua.encoding,
+                 "interrupt": lambda state: _lua.interrupt(state, KeyError())}  # fmt: skip
+    for other in (object(), None, mf.Lua().table()):
+        with pytest.raises(TypeError, match="a Lua state is expected"):
+            functions[name](other)
+
+
+def test_a_table_is_made_of_lists_of_values_and_pairs():
+    lua = mf.Lua()
+    for values, pairs in (((), []), ([], ()), (1, 2)):
+        with pytest.raises(TypeError, match="two lists are expected"):
+            _lua.table(lua, values, pairs)
+    for pair in (1, (1,), (1, 2, 3), [1, 2]):
+        with pytest.raises(mf.LuaError, match="an item of a mapping is no pair"):
+            _lua.table(lua, [], [pair])
+    with pytest.raises(TypeError, match="a LuaTable is expected"):
+        _lua.arguments_of({})
+
+
+def test_a_limit_is_only_for_a_state_that_has_one():
+    for lua, limit in ((mf.Lua(), 10), (mf.Lua(interruptible=True), 10), (mf.Lua(max_memory=10000), -1)):
+        with pytest.raises(RuntimeError, match="max_memory must be set on creation"):
+            _lua.set_limit(lua, limit)
+    assert mf.Lua(interruptible=True).get_memory_used() is None

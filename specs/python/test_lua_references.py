@@ -109,6 +109,8 @@ def test_from_python_on_the_references_are_those_that_were_there(lua):
         lua.table_from([o])["n"] = o
         pair(mf.as_attrgetter(o), mf.as_itemgetter(o))
         mf.luajit.lua_type(o)
+        lua.set_overflow_handler(o)
+        lua.set_overflow_handler(None)
 
     use()
     lua.gccollect()
@@ -127,6 +129,7 @@ def test_none_keeps_its_references(lua):
     before = sys.getrefcount(None)
     for _ in range(1000):
         run(f)
+        lua.table()
     assert abs(sys.getrefcount(None) - before) < 500
 
 
