@@ -21,6 +21,9 @@ CASES = cases.CASES + engine_cases.CASES
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = int(os.environ.get("MOONFERRY_SPEC_LIVES", "3"))
 VALGRIND = bool(os.environ.get("MOONFERRY_SPEC_VALGRIND"))
+# Only a program that hangs takes so long. The first to import NumPy or PyTorch reads it from the disk: that has taken
+# half a minute beside other work.
+SECONDS = 1200 if VALGRIND else 600
 ENGINES = Path(os.environ["MOONFERRY_BUILD"]) / "specs"
 HOSTS = {
     "lua": (["luajit"], cases.LUA, ".lua"),
@@ -79,7 +82,7 @@ def end_of(case, folder):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=1200 if VALGRIND else 120,
+        timeout=SECONDS,
         env=environment,
     )
     complaints = [log.read_text() for log in sorted(folder.glob("valgrind.*"))]
