@@ -145,15 +145,24 @@ WAYS = {
 def test_a_way_leaves_the_references_that_were_there(way):
     make, use = WAYS[way]
     o, t = make(), mf.zeros((2, 3))
-    seen = [o, type(o), t, mf.Tensor, type(t.device)]
     for _ in range(3):
         use(o, t)
+    methods = [value for value in vars(type(o)).values() if callable(value) or isinstance(value, property)]
+    modules = [module for name, module in sys.modules.items() if name.startswith("moonferry")]
+    seen = [o, type(o), t, mf.Tensor, type(t.device), *methods, *modules]
     gc.collect()
     before = [sys.getrefcount(x) for x in seen]
     for _ in range(TIMES):
         use(o, t)
     gc.collect()
     assert [sys.getrefcount(x) for x in seen] == before
+
+
+def test_a_producer_of_a_class_that_is_new_leaves_the_references_of_numpys_class():
+    before = sys.getrefcount(np.ndarray)
+    for _ in range(TIMES):
+        mf.from_dlpack(type("New", (Producer,), {})())
+    assert sys.getrefcount(np.ndarray) == before
 
 
 @pytest.mark.parametrize("name", ["device", "dtype", "__dlpack_device__", "shape", "strides"])
