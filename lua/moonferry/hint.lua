@@ -131,12 +131,20 @@ function hint.at_least_one(verb, errors, ...)
   return select("#", ...)
 end
 
---- Raises unless `body` can be called: a function, or an object whose __call decides.
+--- Whether it can be called. A Python function is a userdata, whose metatable does not show.
+---@param value any
+---@return boolean
+function hint.is_callable(value)
+  local kind, mt = type(value), getmetatable(value)
+  return kind == "function" or kind == "userdata" or type(mt) == "table" and mt.__call ~= nil
+end
+
+--- Raises unless `body` can be called.
 ---@param verb string
 ---@param body any
 ---@param errors table the module of that name
 function hint.callable(verb, body, errors)
-  if type(body) ~= "function" and type(body) ~= "userdata" and type(body) ~= "table" then
+  if not hint.is_callable(body) then
     errors.misuse("%s: expected a function of the value, got %s", verb, errors.show(body))
   end
 end

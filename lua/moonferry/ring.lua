@@ -277,7 +277,7 @@ end
 function Ring:into(convert)
   handle_of(self, "into")
   if not self._views then
-    if convert == nil or type(convert) == "number" or type(convert) == "string" or type(convert) == "boolean" then
+    if not hint.is_callable(convert) then
       misuse("into: convert: expected a function of a tensor, got %s", show(convert))
     end
     self._views = scope.outside(convert_all, self._slots, convert)

@@ -9,6 +9,7 @@ local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
+local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
 local places = require "moonferry.place"
 local scope = require "moonferry.scope"
@@ -384,12 +385,6 @@ local function run_in_coroutine(s, fn, ...)
   return after_turn(s, within, before, on, coroutine.resume(within, ...))
 end
 
--- A Python function is a userdata, whose metatable does not show.
-local function is_callable(value)
-  local kind, mt = type(value), getmetatable(value)
-  return kind == "function" or kind == "userdata" or type(mt) == "table" and mt.__call ~= nil
-end
-
 --- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what `fn`
 --- returns. The previous stream is current again afterwards, also after an error, and while `fn` is suspended in a
 --- coroutine.
@@ -397,7 +392,7 @@ end
 ---@param fn fun(...): ...
 ---@return ...
 function stream.with(s, fn, ...)
-  if not is_callable(fn) then
+  if not hint.is_callable(fn) then
     misuse("with_stream: expected a function, got %s", show(fn))
   end
   local thread, is_main = coroutine.running()

@@ -235,6 +235,7 @@ local RINGS = {
   { "local _ = r:begin 'x'", "begin: seconds: expected a number of at least 0, got \"x\"" },
   { "r.done()", "done: expected an open ring, got nil" },
   { "local _ = r:into(3)", "into: convert: expected a function of a tensor, got 3" },
+  { "local _ = r:into {}", "into: convert: expected a function of a tensor, got a table" },
   { "return r.length", "a ring has no field \"length\"" },
   { "return r:pubish()", "a ring has no field \"pubish\"", "r:publish" },
   { "return r.slot", "a ring has no field \"slot\"", "r.slots" },
