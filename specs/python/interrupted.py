@@ -45,6 +45,8 @@ class Interrupt:
         code, caller = frame.f_code, frame.f_back
         called_from = caller and (caller.f_code, caller.f_lasti)
         place = (code.co_filename, code.co_name, frame.f_lineno, frame.f_lasti, called_from)
+        if frame.f_lineno is None:  # a generator is being dropped: CPython prints the exception, and the call goes on
+            return self.step
         if event == "opcode" and self.place is None and place not in self.been and frame.f_lasti in places_of(code):
             self.been.add(place)
             self.place = place[:4]
