@@ -251,7 +251,11 @@ def wait():
     while rests < 10:  # until the end of the level waits for this thread
         time.sleep(0.001)
         rests = rests + 1 if main_sleeps() else 0
-thread = threading.Thread(target=lambda: print("the function", f(wait), flush=True))
+closed = threading.Event()
+def work():
+    print("the function", f(wait), flush=True)
+    closed.wait()
+thread = threading.Thread(target=work)
 thread.start()
 inside.wait()
 ]]
@@ -259,6 +263,7 @@ inside.wait()
 local py = require "moonferry.python"
 for _ = 1, 2 do
   state(level)
+  py.main.closed:set()
   py.main.thread:join()
 end
 py.import("gc").collect()
@@ -327,6 +332,31 @@ print "done"
         "nil\tpy.finish: 2 threads had not ended after 0.05 seconds\ndone\n",
     ),
     Case(
+        "threads call Python all the time when py.finish ends it",
+        "engine",
+        """
+for i = 1, 4 do
+  thread([[
+local py = require "moonferry.python"
+local add = py.op.add
+]] .. ("set 'calling %d'\\n"):format(i) .. [[
+while true do
+  local ok, sum = pcall(add, 1, 2)
+  if not ok then break end
+  if sum ~= 3 then print("1 + 2 is", sum) end
+end
+]])
+end
+for i = 1, 4 do await("calling " .. i) end
+local py = require "moonferry.python"
+for _ = 1, 100 do py.op.add(1, 2) end
+print(py.finish { wait = 60 })
+join()
+print "done"
+""",
+        "true\ndone\n",
+    ),
+    Case(
         "py.finish waits for a thread that is inside of Python",
         "engine",
         """
@@ -340,7 +370,7 @@ await "inside"
 local py = require "moonferry.python"
 py.exec "import threading"
 set "leaving"
-print(py.finish { wait = 60 })
+print(py.finish { wait = 86400 })
 print "done"
 """,
         "out\ntrue\ndone\n",

@@ -365,3 +365,24 @@ def test_a_stack_overflow_after_a_memory_error_is_none():
         with pytest.raises(mf.LuaError, match="stack overflow") as raised:
             lua.execute("local function f() return 1 + f() end f()")
         assert type(raised.value) is mf.LuaError
+
+
+def test_finalizers_have_some_memory_when_a_state_closes_at_its_limit(tmp_path):
+    lua = mf.Lua(max_memory=1 << 20)
+    lua.execute(
+        """
+        local path = ...
+        guard = newproxy(true)
+        getmetatable(guard).__gc = function()
+          local file = io.open(path, "w")
+          file:write(("x"):rep(20000))
+          file:close()
+        end
+        full = {}""",
+        str(tmp_path / "written"),
+    )
+    for size in (1000, 100, 1):
+        with pytest.raises(mf.LuaMemoryError):
+            lua.execute("local size = ... while true do full[#full + 1] = ('y'):rep(size) .. #full end", size)
+    lua.close()
+    assert (tmp_path / "written").read_text() == "x" * 20000
