@@ -172,6 +172,25 @@ def test_while_another_thread_is_inside_it_is_refused():
     lua.close()
 
 
+def test_while_another_thread_runs_lua_code_it_is_refused_at_once():
+    lua, running = mf.Lua(interruptible=True), threading.Event()
+
+    def work():
+        with pytest.raises(mf.LuaInterrupt):
+            lua.execute("local running = ... running() while true do end", running.set)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert running.wait(60)
+    try:
+        with pytest.raises(RuntimeError, match=r"1 call\(s\) into this Lua state run on other threads"):
+            lua.close()
+    finally:
+        lua.interrupt()
+        thread.join()
+    lua.close()
+
+
 def test_threads_that_race_with_it_compute_or_raise():
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
