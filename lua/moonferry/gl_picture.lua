@@ -18,10 +18,14 @@ local READER_OPTIONS = { slots = true, route = true }
 local Context = {}
 local picture = { Context = Context }
 
---- What glGetIntegerv says.
+local new_int = ffi.typeof "int32_t[1]"
+
+--- What glGetIntegerv says. Each answer has a place of its own: LuaJIT 2.1.0-beta3 may compile two questions into one
+--- place so that both have the second answer.
 function picture.integer(self, name)
-  self.call.GetIntegerv(name, self._int)
-  return self._int[0]
+  local answer = new_int()
+  self.call.GetIntegerv(name, answer)
+  return answer[0]
 end
 
 local integer = picture.integer
