@@ -1,5 +1,5 @@
--- All operations of Lua's, for a process that Lua hosts. Called with the folder of this file, and with what
--- operations.lua is called with; gives what that gives.
+-- All operations of Lua's, for a program of Lua's. Called with the folder of this file, and with what operations.lua is
+-- called with; gives what that gives.
 local folder, point, tell = ...
 local py = require "moonferry.python"
 
