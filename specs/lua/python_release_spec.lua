@@ -232,6 +232,14 @@ describe("scopes of all kinds", function()
     return found[1] and found[random(#found)]
   end
 
+  -- Its methods are closed with it.
+  local function close(one)
+    py.close(one.object)
+    for _, other in ipairs(known) do
+      other.open = other.open and other ~= one and other.owner ~= one
+    end
+  end
+
   local function is_object(one) return not one.is_method end
   local function any() return true end
   local function is_here(one) return one.of == depth end
@@ -254,11 +262,7 @@ describe("scopes of all kinds", function()
     end,
     function()
       local one = open_ones(any)
-      if not one then return end
-      py.close(one.object)
-      for _, other in ipairs(known) do
-        other.open = other.open and other ~= one and other.owner ~= one
-      end
+      if one then close(one) end
     end,
     function()
       local one = open_ones(any)
@@ -302,7 +306,7 @@ describe("scopes of all kinds", function()
           error(("seed %d, round %d: %d of %d is %s"):format(seed, round, number, #known,
             one.open and "gone" or "left"))
         end
-        if is_open then py.close(one.object) end
+        if is_open then close(one) end
       end
     end
   end)
