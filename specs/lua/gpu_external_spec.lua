@@ -17,6 +17,10 @@ int close(int fd);
 gpu.describe("what another API exports", function()
   local external = require "moonferry.external"
   local sim, fd = gpu.sim, nil
+  if not sim then
+    it("takes an API that exports", gpu.simulated)
+    return
+  end
 
   local function value()
     local out = ffi.new "uint64_t[1]"
