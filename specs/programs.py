@@ -263,7 +263,9 @@ def pytest_tests(name, tests, more=None, python=None, seconds=1800):
     first, files = tests[0], [test.command[-1] for test in tests]
     at = first.command.index("pytest")
     words = [word for word in first.command[at + 1 : -1] if word not in ("-q", "-p", "no:cacheprovider")]
-    return pytest(name, python or first.interpreter, [*files, *words], {**first.env, **(more or {})}, seconds * PATIENCE)
+    return pytest(
+        name, python or first.interpreter, [*files, *words], {**first.env, **(more or {})}, seconds * PATIENCE
+    )
 
 
 def spent_in_files(name, report):
