@@ -95,8 +95,10 @@ sim_status sim_call_pool_permitted(const void *pool, const void *location, int *
   return SIM_OK;
 }
 
+/* Outside of the captured streams it is as unsafe as any other allocation: measured, see do_cuStreamGetId. */
 static sim_status allocate(sim_pool *p, size_t nbytes, sim_stream *s, void *out) {
   uintptr_t at;
+  if (s->capture == NULL) SIM_TRY(sim_capture_unsafe());
   SIM_TRY(sim_pool_alloc(p, s, nbytes, &at));
   sim_put(out, at);
   return SIM_OK;

@@ -49,10 +49,14 @@ CUresult do_cuStreamGetCtx(CUstream handle, CUcontext *c) {
   return CUDA_SUCCESS;
 }
 
+/* No document says so, but a stream that is being captured has no id, and to ask for one breaks the capture in any
+ * mode (driver 580.159 on an H100, 2026-11-26); so does to ask for the legacy stream's beside a blocking capture. */
 CUresult do_cuStreamGetId(CUstream handle, unsigned long long *id) {
   sim_stream *s;
   if (id == NULL) return CUDA_ERROR_INVALID_VALUE;
   TRY(stream_of(handle, &s));
+  if (s->capture != NULL) return from(sim_capture_forbid(s, SIM_CAP_UNSUPPORTED));
+  TRY(from(sim_capture_implicit(s)));
   *id = s->o.id;
   return CUDA_SUCCESS;
 }

@@ -123,7 +123,8 @@ typedef struct mf__backend {
 
   int (*stream_create)(mf_stream *out, mf_error *err);
   int (*stream_destroy)(mf_stream stream, mf_error *err);
-  /* A number that no other stream of the process has or will have, unlike its handle; 0 where the driver has none. */
+  /* A number that no other stream of the process has or will have, unlike its handle; 0 where the driver has none, or
+   * the stream is being captured. */
   uint64_t (*stream_name)(mf_stream stream);
   int (*stream_device)(mf_stream stream, int32_t *ordinal, mf_error *err); /* MF_EINVAL: no such, not primary */
   int (*stream_capture)(mf_stream stream, uint64_t *id, mf_error *err);    /* 0: is not being captured */

@@ -174,12 +174,6 @@ static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
                   "primary context, which the CUDA runtime uses, expected", (unsigned long long)stream);
 }
 
-static uint64_t stream_name(mf_stream stream) {
-  unsigned long long id = 0;
-  if (mf__cu.cuStreamGetId == NULL || mf__cu.cuStreamGetId(mf__cuda_stream(stream), &id) != CUDA_SUCCESS) return 0;
-  return id;
-}
-
 static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUstream s = mf__cuda_stream(stream);
@@ -192,6 +186,15 @@ static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
   if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
   return mf__driver_captured(stream, status == CU_STREAM_CAPTURE_STATUS_INVALIDATED, id, err);
+}
+
+/* Although no document says so, to ask a stream that is being captured for its id breaks the capture, in any mode (seen
+ * with driver 580.159 on an H100). */
+static uint64_t stream_name(mf_stream stream) {
+  unsigned long long id = 0;
+  uint64_t capture = 0;
+  if (mf__cu.cuStreamGetId == NULL || stream_capture(stream, &capture, NULL) != MF_OK || capture != 0) return 0;
+  return mf__cu.cuStreamGetId(mf__cuda_stream(stream), &id) == CUDA_SUCCESS ? id : 0;
 }
 
 static int stream_synchronize(mf_stream stream, mf_error *err) {
