@@ -108,6 +108,7 @@ static inline void write_on(mf_tensor *t, mf_stream s, int byte) {
 /* So much that asking whether it is done does not finish it, as it may on a simulator. */
 static inline void keep_busy(mf_tensor *t, mf_stream s) {
   OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  other_busy(0, s);
   for (int i = 0; i < 300; i++) other_fill(0, data_of(t), 1, 1, s);
 }
 

@@ -220,6 +220,7 @@ static void the_deleter_waits_for_the_last_use(void **state) {
     deletions = 0;
     OK(mf_tensor_import(&managed, &t, &err));
     OK(mf_tensor_acquire(t, MF_STREAM_CURRENT, use, &err));
+    other_busy(0, s);
     for (int i = 0; i < 300; i++) other_copy(0, seen, data_of(t), NBYTES, s); /* to ask does not finish it */
     mf_tensor_release(t);
     if (other_is_simulated()) assert_int_equal(deletions, 0);
@@ -316,9 +317,11 @@ static void per_thread_streams_of_two_threads_are_two(void **state) {
 
 /* Bad input */
 
+/* NVIDIA's driver reads what the handle points to, whatever is there by then. */
 static void a_destroyed_stream_is_refused(void **state) {
   const DLDevice device = gpu(0);
   (void)state;
+  needs_simulator();
   const int64_t gone = other_stream(0, false);
   other_stream_end(gone);
   mf_tensor *t = create(device, NBYTES);

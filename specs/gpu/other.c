@@ -250,6 +250,14 @@ void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream) {
   leave(before);
 }
 
+void other_busy(int device, int64_t stream) {
+  enum { NBYTES = 256 << 20, TIMES = 400 };
+  static void *scratch; /* until the process ends */
+  if (sim_ask_is_there()) return;
+  if (scratch == NULL) scratch = other_alloc(device, NBYTES);
+  for (int i = 0; i < TIMES; i++) other_fill(device, scratch, 0, NBYTES, stream);
+}
+
 void other_copy(int device, void *dst, const void *src, size_t nbytes, int64_t stream) {
   const int any_kind = 4;
   const int before = enter(device);

@@ -89,7 +89,7 @@ static void no_host_memory_is_needed(void **state) {
   loan *l = loan_new();
   const mf_stream s = stream_new(0);
   mf_tensor *t = import(l);
-  write_on(t, s, 1);
+  keep_busy(t, s);
   mf_fault_arm(0, 1);
   mf_tensor_release(t);
   mf_fault_arm(-1, 0);

@@ -22,6 +22,9 @@ gpu.describe("a shared texture", function()
 
   local function specify(name, fn)
     it(name, function()
+      if not opengl.is_here then
+        return pending "needs EGL (libegl1)"
+      end
       opengl.open()
       context = assert(gl.open "egl")
       fn()
@@ -159,10 +162,12 @@ gpu.describe("a shared texture", function()
     refuses("share_texture: options", context.share_texture, context, texture)
     refuses("share_texture: use", context.share_texture, context, texture, { device = gpu.name, use = "both" })
     refuses("share_texture: route", context.share_texture, context, texture, { device = gpu.name, route = "short" })
-    local none, message, code = context:share_texture(srgb, { device = gpu.name, route = "mapped" })
-    assert.is_nil(none)
-    assert.matches("GraphicsGLRegisterImage", message, 1, true)
-    assert.are.equal(mf.EDEVICE, code)
+    if gpu.sim then -- NVIDIA's driver takes it
+      local none, message, code = context:share_texture(srgb, { device = gpu.name, route = "mapped" })
+      assert.is_nil(none)
+      assert.matches("GraphicsGLRegisterImage", message, 1, true)
+      assert.are.equal(mf.EDEVICE, code)
+    end
     local odd = assert(context:share_texture(srgb, { device = gpu.name }))
     local t, halves = assert(mf.zeros({ H, W, 4 }, "uint8")), assert(mf.zeros({ H, W, 4 }, "float16"))
     refuses("OpenGL's format 0x8c43", odd.upload, odd, t)

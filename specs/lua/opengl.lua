@@ -10,7 +10,7 @@ unsigned eglMakeCurrent(void *display, void *draw, void *read, void *context);
 void *eglGetProcAddress(const char *name);
 ]])
 
-local opengl = {}
+local opengl = { is_here = pcall(ffi.load, "libEGL.so.1") }
 local SURFACELESS, OPENGL_API, ARRAY, DYNAMIC = 0x31DD, 0x30A2, 0x8892, 0x88E8
 local EGL, display, context
 

@@ -2,7 +2,10 @@
 
 import ctypes
 
-_egl = ctypes.CDLL("libEGL.so.1")
+try:
+    _egl = ctypes.CDLL("libEGL.so.1")
+except OSError as none:
+    raise ImportError(str(none)) from None
 _p, _u, _i, _n = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_ssize_t
 _egl.eglGetPlatformDisplay.restype = _egl.eglCreateContext.restype = _egl.eglGetProcAddress.restype = _p
 SURFACELESS, OPENGL_API, ARRAY_BUFFER, DYNAMIC_DRAW = 0x31DD, 0x30A2, 0x8892, 0x88E8

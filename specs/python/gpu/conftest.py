@@ -103,6 +103,12 @@ def cuda(gpu):
     return gpu
 
 
+def gives_a_destroyed_handle(gpu):
+    """A skip on a real driver, which reads what the handle points to, whatever is there by then."""
+    if not gpu.simulated:
+        pytest.skip("a real driver reads what a destroyed handle points to")
+
+
 def library(name):
     """The module, or a skip with the reason. A folder of that name on the path, as specs/sim/torch is, is none."""
     try:

@@ -156,6 +156,11 @@ class Numba(Peer):
         library("numba")
         self.lib = library("numba.cuda")
         self.kernel = None if self.gpu.simulated else self.lib.jit(set_all)
+        if self.kernel is not None:
+            try:
+                self.kernel[1, 1](self.lib.device_array((1,), "uint8"), 0)
+            except AttributeError as wants:  # what a later NumPy has no more
+                pytest.skip(f"this Numba does not compile beside this NumPy: {wants}")
 
     def new_stream(self):
         return self.lib.stream()

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 import moonferry as mf
-from conftest import library
+from conftest import gives_a_destroyed_handle, library
 
 
 class Array:
@@ -230,6 +230,7 @@ def test_an_object_without_it(cuda):
 
 
 def test_a_destroyed_stream_is_refused(cuda, array):
+    gives_a_destroyed_handle(cuda)
     gone = cuda.stream()
     cuda.destroy(gone)
     with pytest.raises(mf.ExchangeError, match="__cuda_array_interface__: stream"):

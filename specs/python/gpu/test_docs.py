@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import gives_a_destroyed_handle
 from test_peers import cupy  # noqa: F401
 
 import dlpack_abi as abi
@@ -105,6 +106,7 @@ class Values:
                 pytest.skip("there is one GPU")
             return self.stream(1)
         if label == "a handle that was destroyed":
+            gives_a_destroyed_handle(self.gpu)
             self.gpu.destroy(gone := self.gpu.stream())
             return gone
         return mf.Stream(self.gpu.kind) if label == "a stream object" else eval(label)

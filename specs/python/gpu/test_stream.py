@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import pytest
+from conftest import gives_a_destroyed_handle
 
 import moonferry as mf
 
@@ -278,6 +279,7 @@ def test_wrap_refuses_numbers_that_are_no_stream(gpu, device, value):
 
 
 def test_wrap_refuses_a_destroyed_stream(gpu, device):
+    gives_a_destroyed_handle(gpu)
     raw = gpu.stream()
     gpu.destroy(raw)
     with pytest.raises(ValueError):

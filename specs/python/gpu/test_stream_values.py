@@ -4,6 +4,7 @@ Array API 2025.12, `__dlpack__`, `stream`.
 """
 
 import pytest
+from conftest import gives_a_destroyed_handle
 
 import dlpack_abi as abi
 import moonferry as mf
@@ -83,6 +84,7 @@ def test_numpy_integers_are_integers(gpu, handle, kind):
 
 
 def test_a_destroyed_handle_is_refused(gpu, device):
+    gives_a_destroyed_handle(gpu)
     t = mf.zeros((4,), "uint8", device=device)
     gone = gpu.stream()
     gpu.destroy(gone)
