@@ -361,6 +361,17 @@ function gpu.seeds(body)
   gpu.sim.sim_seed(0)
 end
 
+--- Keeps a stream at work for some milliseconds on a GPU. A simulated one is as late as it may be anyway.
+function gpu.keep_busy(stream)
+  local scratch = not gpu.sim and mf.with_stream(stream, mf.empty, 256 * 2 ^ 20, "uint8", { device = gpu.name })
+  for i = 1, scratch and 200 or 0 do
+    mf.with_stream(stream, scratch.fill, scratch, i % 2)
+  end
+  if scratch then
+    scratch:close()
+  end
+end
+
 --- Whether a spec that needs the simulator can run; else it is pending.
 function gpu.simulated()
   if not gpu.sim then

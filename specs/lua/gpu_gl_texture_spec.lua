@@ -168,7 +168,7 @@ gpu.describe("a shared texture", function()
       assert.matches("GraphicsGLRegisterImage", message, 1, true)
       assert.are.equal(mf.EDEVICE, code)
     end
-    local odd = assert(context:share_texture(srgb, { device = gpu.name }))
+    local odd = assert(context:share_texture(srgb, { device = gpu.name, route = "copied" }))
     local t, halves = assert(mf.zeros({ H, W, 4 }, "uint8")), assert(mf.zeros({ H, W, 4 }, "float16"))
     refuses("OpenGL's format 0x8c43", odd.upload, odd, t)
     local shared = assert(context:share_texture(texture, { device = gpu.name }))

@@ -79,6 +79,7 @@ class Driver:
         self.lib = c.CDLL(self.names["library"])
         self.simulated = hasattr(self.lib, "sim_findings")
         self.default = 1 if kind == "cuda" else 0
+        self.scratch = None
         if self.simulated:
             self.lib.sim_findings.restype = self.lib.sim_calls.restype = c.c_uint64
             self.lib.sim_finding.restype = c.c_char_p
@@ -148,6 +149,16 @@ class Driver:
         assert libc.sem_init(semaphore, 0, 0) == 0
         self.call("host", c.c_void_p(stream), libc.sem_wait, semaphore)
         return lambda: libc.sem_post(semaphore)
+
+    def busy(self, stream):
+        """Keeps a stream at work for some milliseconds on a GPU. A simulated one is as late as it may be anyway."""
+        if self.simulated:
+            return
+        nbytes = 256 << 20
+        if self.scratch is None:
+            self.scratch = self.alloc(nbytes)  # until the process ends
+        for _ in range(60):
+            self.memset(self.scratch, 0, nbytes, stream)
 
     def alloc(self, nbytes):
         made = c.c_void_p()

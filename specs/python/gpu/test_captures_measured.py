@@ -1,9 +1,9 @@
 """What a call does to a capture that goes on meanwhile, as CUDA's driver was seen to answer (captures_measured.txt).
 
-The documentation is silent about many of these, and Moonferry relies on all of them, so the simulated driver is held to
-the real one's answers, and the real one to what it answered then. Each row is a call, each column a mode of the capture
-without and with the thread in relaxed mode: what the call answers, whether the capture goes on (1) or is broken (2), and
-what its end answers.
+The documentation is silent about many of these, and Moonferry relies on all of them, so the simulated driver is held
+to the real one's answers, and the real one to what it answered then. Each row is a call, each column a mode of the
+capture without and with the thread in relaxed mode: what the call answers, whether the capture goes on (1) or is broken
+(2), and what its end answers.
 """
 
 import ctypes as c
@@ -23,7 +23,7 @@ COLUMNS = [(mode, relaxed) for mode in range(3) for relaxed in (False, True)]
 
 
 class Calls:
-    """The driver's calls on a captured stream (`own`), one with work that is not done (`busy`) and one that is (`done`)."""
+    """The driver's calls on a captured stream (`own`), one whose work is not done (`busy`), one whose is (`done`)."""
 
     def __init__(self, gpu, flags):
         self.lib, self.made, self.gpu = gpu.lib, [], gpu

@@ -12,11 +12,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import gives_a_destroyed_handle
 from test_peers import cupy  # noqa: F401
 
 import dlpack_abi as abi
 import moonferry as mf
+from conftest import gives_a_destroyed_handle
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "streams.md").read_text()

@@ -10,6 +10,7 @@ import pytest
 
 import dlpack_abi as abi
 import moonferry as mf
+from conftest import gives_a_destroyed_handle
 
 Managed = abi.DLManagedTensorVersioned
 
@@ -236,6 +237,7 @@ def test_a_table_without_a_work_stream_leaves_the_methods(gpu, device, theirs):
 
 
 def test_a_work_stream_that_is_none_is_refused(gpu, device, theirs):
+    gives_a_destroyed_handle(gpu)
     gone = gpu.stream()
     gpu.destroy(gone)
     library = theirs(gone)

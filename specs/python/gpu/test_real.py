@@ -33,21 +33,8 @@ def with_streams(peer):
 
 @pytest.fixture
 def busy(gpu):
-    """Keeps a stream at work for some milliseconds on a GPU. A simulated one is as late as it may be anyway."""
-    nbytes, scratch = 256 << 20, {}
-
-    def queue(handle):
-        if gpu.simulated:
-            return
-        if handle not in scratch:
-            scratch[handle] = gpu.alloc(nbytes)
-        for _ in range(60):
-            gpu.memset(scratch[handle], 0, nbytes, handle)
-
-    yield queue
+    yield gpu.busy
     mf.synchronize(gpu.kind)
-    for address in scratch.values():
-        gpu.free(address)
 
 
 def many(gpu):

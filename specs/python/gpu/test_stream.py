@@ -5,9 +5,9 @@ import threading
 import weakref
 
 import pytest
-from conftest import gives_a_destroyed_handle
 
 import moonferry as mf
+from conftest import gives_a_destroyed_handle
 
 
 class Foreign:

@@ -4,10 +4,10 @@ Array API 2025.12, `__dlpack__`, `stream`.
 """
 
 import pytest
-from conftest import gives_a_destroyed_handle
 
 import dlpack_abi as abi
 import moonferry as mf
+from conftest import gives_a_destroyed_handle
 
 np = pytest.importorskip("numpy")
 
@@ -284,6 +284,8 @@ def test_an_export_to_the_captured_stream_becomes_part_of_the_graph(gpu, device)
 
 def test_a_mixture_that_a_capture_forbids_is_an_exchange_error(gpu, device):
     t, producer = written(gpu, device, 4)
+    t.acquire(producer, write=True)
+    gpu.busy(producer.handle)
     handle = gpu.stream()
     with gpu.capture(handle):
         with pytest.raises(mf.ExchangeError, match="captur"):
