@@ -92,6 +92,10 @@ bool mf__at_end_of_main(void (*fn)(void *)) {
   return false;
 }
 
+void mf__at_end_of_thread(void (*fn)(void *)) {
+  (void)fn;
+}
+
 #else
 
 #include <dlfcn.h>
@@ -111,6 +115,11 @@ int64_t mf__thread_id(void) {
 int __cxa_thread_atexit_impl(void (*destroy)(void *), void *object, void *library) __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
+void mf__at_end_of_thread(void (*fn)(void *)) {
+  if (__cxa_thread_atexit_impl == NULL || mf__thread_id() == getpid()) return;
+  (void)__cxa_thread_atexit_impl(fn, NULL, &__dso_handle);
+}
+
 bool mf__at_end_of_main(void (*fn)(void *)) {
   if (__cxa_thread_atexit_impl == NULL || mf__thread_id() != getpid()) return false;
   return __cxa_thread_atexit_impl(fn, NULL, &__dso_handle) == 0;
@@ -118,6 +127,10 @@ bool mf__at_end_of_main(void (*fn)(void *)) {
 #else
 int64_t mf__thread_id(void) {
   return (int64_t)(uintptr_t)pthread_self();
+}
+
+void mf__at_end_of_thread(void (*fn)(void *)) {
+  (void)fn;
 }
 
 bool mf__at_end_of_main(void (*fn)(void *)) {

@@ -44,6 +44,10 @@
 /* The calling thread's number, as the system and its tools name it. */
 int64_t mf__thread_id(void);
 
+/* Has a function called when the calling thread ends, before the destructors of any library's thread-specific keys are.
+ * Not for the main thread, nor where the system has no such moment. */
+void mf__at_end_of_thread(void (*fn)(void *));
+
 int32_t mf__process_id(void);
 
 /* As pthread_create. Signals are blocked in the thread, because they are for the program's; not so faults, which belong

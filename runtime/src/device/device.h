@@ -36,9 +36,12 @@ typedef struct mf__queue {
   mf_stream stream;
 } mf__queue;
 
+/* stream.c: the calling thread's number, as that of a thread that uses its own default stream there. */
+uint32_t mf__own_stream(const mf__backend *backend, int32_t ordinal);
+
 /* The queue of a stream as the calling thread names it. */
 static inline mf__queue mf__queue_make(const mf__backend *backend, int32_t ordinal, mf_stream stream) {
-  const uint32_t thread = stream == MF_STREAM_PER_THREAD ? mf__thread_number() : 0;
+  const uint32_t thread = stream == MF_STREAM_PER_THREAD ? mf__own_stream(backend, ordinal) : 0;
   return (mf__queue){backend, ordinal, thread, stream};
 }
 

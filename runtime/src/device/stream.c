@@ -4,6 +4,34 @@
 
 #include <stdlib.h>
 
+/* Own default streams. A thread whose own stream has to do with memory that was allocated in the order of streams hangs
+ * in CUDA's driver when it ends, unless it has waited for that stream: seen with driver 580.159 on an H100, in programs
+ * without Moonferry as well. So it waits before the driver hears of its end. */
+
+static _Thread_local uint64_t own_streams[MF__NBACKENDS] MF__TLS; /* a bit for each GPU whose own stream was named */
+
+static void wait_for_own_streams(void *unused) {
+  (void)unused;
+  for (int32_t b = 0; b < MF__NBACKENDS; b++) {
+    const uint64_t named = own_streams[b];
+    own_streams[b] = 0;
+    for (int32_t i = 0; i < MF__MAX_ORDINALS; i++) {
+      const mf__queue q = {mf__backends[b], i, mf__thread_number(), MF_STREAM_PER_THREAD};
+      if ((named >> i & 1) != 0 && mf__device_used(q.backend, i)) (void)mf__queue_synchronize(&q, NULL);
+    }
+  }
+}
+
+uint32_t mf__own_stream(const mf__backend *backend, int32_t ordinal) {
+  uint64_t *named = &own_streams[backend->index];
+  const uint64_t bit = UINT64_C(1) << ordinal;
+  if (backend->hangs_at_end_of_thread && (*named & bit) == 0) {
+    if (*named == 0) mf__at_end_of_thread(wait_for_own_streams);
+    *named |= bit;
+  }
+  return mf__thread_number();
+}
+
 /* Current streams; 0 where nothing was set, which is the legacy default stream. */
 
 typedef struct current_streams {
@@ -71,7 +99,7 @@ int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf
     return mf__fail(err, MF_EINVAL, "stream is %lld; the cpu has no streams", (long long)stream);
   }
   if (stream == MF_STREAM_CURRENT) out->stream = current(device);
-  if (out->stream == MF_STREAM_PER_THREAD) out->thread = mf__thread_number();
+  if (out->stream == MF_STREAM_PER_THREAD) out->thread = mf__own_stream(device->backend, device->ordinal);
   if (!check || stream <= MF_STREAM_PER_THREAD || stream == current(device)) return MF_OK;
   return owner_of(device, stream, &out->ordinal, err);
 }
