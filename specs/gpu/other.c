@@ -253,7 +253,7 @@ void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream) {
 void other_busy(int device, int64_t stream) {
   enum { NBYTES = 256 << 20, TIMES = 400 };
   static void *scratch; /* until the process ends */
-  if (sim_ask_is_there()) return;
+  if (sim_ask_is_there() || getenv("MOONFERRY_SPEC_MUTE") != NULL) return;
   if (scratch == NULL) scratch = other_alloc(device, NBYTES);
   for (int i = 0; i < TIMES; i++) other_fill(device, scratch, 0, NBYTES, stream);
 }

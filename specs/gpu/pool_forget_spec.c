@@ -158,6 +158,25 @@ static void threads_do_not_notice(void **state) {
   EXPECT_HELD(false);
 }
 
+static void *work_on_my_own_and_forget(void *arg) {
+  const DLDevice device = gpu(0);
+  (void)arg;
+  if (mf_stream_swap(&device, MF_STREAM_PER_THREAD, NULL, NULL) != MF_OK) abort();
+  work();
+  other_sync_all(0);
+  trim_all();
+  return NULL;
+}
+
+/* A thread waits for its own default stream as it ends, but not on a device that was given back. */
+static void the_end_of_a_thread_makes_nothing_anew(void **state) {
+  pthread_t thread;
+  (void)state;
+  assert_int_equal(pthread_create(&thread, NULL, work_on_my_own_and_forget, NULL), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  EXPECT_HELD(false);
+}
+
 /* Nor does it take a device into use. */
 static void a_trim_of_what_is_not_used_enters_no_device(void **state) {
   (void)state;
@@ -236,6 +255,7 @@ int main(void) {
       EMPTY(not_while_a_stream_of_ours_is_in_use),
       EMPTY(not_while_released_memory_waits),
       EMPTY(threads_do_not_notice),
+      EMPTY(the_end_of_a_thread_makes_nothing_anew),
       EMPTY(a_trim_of_what_is_not_used_enters_no_device),
       EMPTY(all_devices_at_once),
       EMPTY(it_can_wait_for_what_was_released),

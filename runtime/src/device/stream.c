@@ -13,12 +13,9 @@ static _Thread_local uint64_t own_streams[MF__NBACKENDS] MF__TLS; /* a bit for e
 static void wait_for_own_streams(void *unused) {
   (void)unused;
   for (int32_t b = 0; b < MF__NBACKENDS; b++) {
-    const uint64_t named = own_streams[b];
-    own_streams[b] = 0;
-    for (int32_t i = 0; i < MF__MAX_ORDINALS; i++) {
-      const mf__queue q = {mf__backends[b], i, mf__thread_number(), MF_STREAM_PER_THREAD};
-      if ((named >> i & 1) != 0 && mf__device_used(q.backend, i)) (void)mf__queue_synchronize(&q, NULL);
-    }
+    mf__queue own = {.backend = mf__backends[b], .stream = MF_STREAM_PER_THREAD};
+    for (uint64_t named = own_streams[b]; named != 0; named >>= 1, own.ordinal++)
+      if ((named & 1) != 0 && mf__device_used(own.backend, own.ordinal)) (void)mf__queue_synchronize(&own, NULL);
   }
 }
 
