@@ -576,7 +576,7 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
  * wait for it fails with MF_EINVAL, until mf_device_synchronize has waited for its work. */
 #define MF_STREAM_CURRENT ((mf_stream)0)    /* the calling thread's current stream; mf_stream_swap changes it */
 #define MF_STREAM_DEFAULT ((mf_stream)1)    /* the legacy default stream, which is current at first */
-#define MF_STREAM_PER_THREAD ((mf_stream)2) /* the calling thread's own default stream; on CUDA the thread waits for it at its end */
+#define MF_STREAM_PER_THREAD ((mf_stream)2) /* the calling thread's own default stream, for which it waits at its end */
 #define MF_STREAM_NO_ORDER ((mf_stream)-1)  /* as a consumer: nothing is ordered, and nothing is recorded */
 #define MF_STREAM_HOST ((mf_stream)-2)      /* as a consumer: the host, which waits */
 

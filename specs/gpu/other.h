@@ -25,7 +25,7 @@ int other_devices(void);
 int64_t other_stream(int device, bool blocking);
 void other_stream_end(int64_t stream);
 void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream);
-void other_busy(int device, int64_t stream); /* for tens of milliseconds, on a real driver; a simulated one is late anyway */
+void other_busy(int device, int64_t stream); /* for tens of milliseconds; a simulated driver is late anyway */
 void other_copy(int device, void *dst, const void *src, size_t nbytes, int64_t stream);
 void other_after(int device, int64_t stream, int64_t earlier); /* stream waits for what earlier has queued */
 void other_sync(int device, int64_t stream);
