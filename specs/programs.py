@@ -20,6 +20,7 @@ import expected
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 LOGS = BUILD / "logs"
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
 # Under many seeds (make test-sim-long) a program takes minutes, and more on a busy machine.
 PATIENCE = 1 if int(os.environ.get("MOONFERRY_SPEC_SEEDS") or 0) < 100 else 4
 PER_PROGRAM_SECONDS = 900
