@@ -14,6 +14,7 @@ import pytest
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
 import checks  # noqa: E402
+import devices  # noqa: E402
 import expected  # noqa: E402
 import programs  # noqa: E402
 import shares  # noqa: E402
@@ -61,6 +62,14 @@ def test_another_system_may_skip_more(tmp_path):
     assert both.allows("lua dev", "no network")
     assert both.allows("lua dev", "torch is not installed")
     assert not both.allows("c dev", "torch is not installed")
+
+
+@pytest.mark.parametrize("prefix", ["gpu", "lua", "python"])
+@pytest.mark.parametrize("driver", devices.REAL)
+def test_what_a_real_gpu_runs_has_programs(driver, prefix):
+    tests = devices.gpu_tests("dev", driver, prefix)
+    assert [test.name for test in tests if "no such program" in str(test.command[0])] == []
+    assert tests and all(not set(test.env) & {"SIM_EXIT", "SIM_LEDGER"} for test in tests)
 
 
 def test_every_build_that_is_configured_can_be_built():
