@@ -48,7 +48,7 @@ class Odd:
         return [other]
 
     def __str__(self):
-        return "odd"
+        return f"odd {id(self)}"
 
 
 class Sizeless:

@@ -40,6 +40,13 @@ def test_a_table_thrown_through_python_is_the_same_table(lua):
     assert caught.value.value == lua.globals().t
 
 
+@pytest.mark.parametrize(("encoding", "message"), [("UTF-8", "'x'"), ("UTF-8", "'\\255'"), (None, "'x'")])
+def test_text_thrown_through_python_is_an_exception(encoding, message):
+    lua = mf.Lua(encoding=encoding)
+    throw = lua.eval(f"function() error({message}, 0) end")
+    assert lua.eval("type(select(2, pcall(...))) == 'userdata'", lambda: throw())
+
+
 def test_tostring_of_an_error_object_is_the_message(lua):
     with pytest.raises(mf.LuaError, match="^thing\n") as caught:
         lua.execute("error(setmetatable({}, {__tostring = function() return 'thing' end}))")

@@ -386,3 +386,49 @@ def test_finalizers_have_some_memory_when_a_state_closes_at_its_limit(tmp_path):
             lua.execute("local size = ... while true do full[#full + 1] = ('y'):rep(size) .. #full end", size)
     lua.close()
     assert (tmp_path / "written").read_text() == "x" * 20000
+
+
+def test_what_would_reach_the_limit_fails_to_the_byte():
+    lua, seen = mf.Lua(max_memory=0), []
+    make = lua.eval("function(before, after) before() local made = {} after() end")
+
+    def note():
+        seen.append(lua.get_memory_used(total=True))
+
+    def limit(more):
+        lua.set_max_memory(lua.get_memory_used(total=True) + more, total=True)
+
+    lua.execute("collectgarbage 'stop'")
+    make(note, note)
+    make(note, note)
+    nbytes = seen[-1] - seen[-2]
+    assert nbytes > 0
+    make(lambda: limit(nbytes + 1), note)
+    lua.set_max_memory(0)
+    with pytest.raises(mf.LuaMemoryError):
+        make(lambda: limit(nbytes), note)
+
+
+def test_memory_is_given_back_above_the_limit():
+    """A stack and a buffer that shrink ask for a smaller block."""
+    lua = mf.Lua(max_memory=0)
+    lua.execute("local function deep(n) return n == 0 and 0 or 1 + deep(n - 1) end deep(10000) return #('x'):rep(1e6)")
+    grown = lua.get_memory_used(total=True)
+    lua.set_max_memory(1, total=True)
+    for _ in range(4):
+        lua.gccollect()
+    assert lua.get_memory_used(total=True) < grown / 4
+
+
+def test_what_a_state_is_made_of_does_not_count_and_garbage_is_no_part_of_it():
+    lua = mf.Lua(max_memory=0)
+    lua.gccollect()
+    assert abs(lua.get_memory_used()) < 500
+
+
+def test_the_collector_keeps_pace_with_a_script_that_has_used_two_thirds():
+    lua = mf.Lua(max_memory=0)
+    lua.execute("kept = {} for i = 1, 20000 do kept[i] = { i } end")
+    lua.gccollect()
+    lua.set_max_memory(int(lua.get_memory_used() * 1.5))
+    lua.execute("for i = 1, 500000 do local made = { i } end")

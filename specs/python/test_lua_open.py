@@ -26,12 +26,21 @@ def test_a_limit_that_is_no_number_is_named():
         mf.Lua(max_memory="1M")
 
 
+def compiled(name):
+    return abi.compile_shared(os.path.join(HERE, f"{name}.c"), f"{name}.so", [], ["-ldl"])
+
+
 @pytest.fixture(scope="module")
 def no_gc64():
-    return abi.compile_shared(os.path.join(HERE, "no_gc64.c"), "no_gc64.so", [], ["-ldl"])
+    return compiled("no_gc64")
 
 
-def run_without_gc64(library, code):
+@pytest.fixture(scope="module")
+def no_state():
+    return compiled("no_state")
+
+
+def run_with(library, code):
     preload = filter(None, (os.environ.get("LD_PRELOAD"), library, "libluajit-5.1.so.2"))
     env = {**os.environ, "LD_PRELOAD": " ".join(preload)}
     command = [sys.executable, "-c", f"import moonferry as mf\n{code}"]
@@ -42,14 +51,20 @@ def run_without_gc64(library, code):
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 @pytest.mark.parametrize("options", ["max_memory=1 << 20", "interruptible=True", "max_memory=0, sandbox=True"])
 def test_a_luajit_without_gc64_takes_no_allocator(no_gc64, options):
-    code, said = run_without_gc64(no_gc64, f"mf.Lua({options})")
+    code, said = run_with(no_gc64, f"mf.Lua({options})")
     expected = "RuntimeError: max_memory and interruptible need a LuaJIT that was built with GC64"
     assert code == 1 and expected in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 def test_without_them_it_serves(no_gc64):
-    assert run_without_gc64(no_gc64, "print(mf.Lua(sandbox=True).eval('6 * 7'))") == (0, "42\n")
+    assert run_with(no_gc64, "print(mf.Lua(sandbox=True).eval('6 * 7'))") == (0, "42\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+def test_a_state_that_has_no_memory_to_begin_with_says_so(no_state):
+    code, said = run_with(no_state, "mf.Lua(max_memory=1 << 20)")
+    assert code == 1 and said.endswith("moonferry.LuaMemoryError: LuaJIT gives no state: not enough memory\n")
 
 
 # lua_gc's: bytes in all are 1024 * COUNT + COUNTB.

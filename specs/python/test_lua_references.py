@@ -49,8 +49,11 @@ WAYS = {
     "arguments": "return o(python.args { o, name = o })",
     "arguments before and after others": "return o(o, python.args { o }, o, python.args { a = o })",
     "arguments that are there twice": "return pcall(o, python.args { a = o }, python.args { a = o })",
+    "arguments that are functions of Python's": "local f = python.as_function(o) return o(python.args { f, f, n = f })",
     "a result": "return o(1)",
     "a method": "local a = python.as_attrgetter(o) return a:method(o), a.method(o), o.method",
+    "a method that is called with its own object": "local a = python.as_attrgetter(o) "
+    "return a.method(python.args { o, o }), a.method(python.args { o }, o), a.method(o, o)",
     "views": "return python.as_attrgetter(o), python.as_itemgetter(o)",
     "a function": "return python.as_function(o)(o)",
     "items": "o[1] = o return o[1]",
@@ -119,6 +122,24 @@ def test_from_python_on_the_references_are_those_that_were_there(lua):
         use()
     lua.gccollect()
     assert references(o) == before
+
+
+def test_a_tensor_leaves_the_modules_the_references_that_were_there():
+    """The import of a tensor looks its functions up each time."""
+
+    def use():
+        lua = mf.Lua()
+        lua.eval("python.tensor(...)", mf.zeros(3))
+        lua.eval("...", mf.zeros(3))
+        lua.execute("return require 'moonferry'.zeros(3)")
+        lua.close()
+
+    use()
+    shared = (mf, mf._core, mf._core._from_any)
+    before = references(*shared)
+    for _ in range(TIMES):
+        use()
+    assert references(*shared) == before
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="None has no references that count")

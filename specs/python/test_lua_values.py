@@ -72,6 +72,14 @@ def test_an_overflow_handler_decides_about_large_ints():
         lua.set_overflow_handler(5)
 
 
+def test_an_overflow_handler_that_lua_sets_is_the_first_argument(lua):
+    lua.execute("python.set_overflow_handler(nil, print)")
+    with pytest.raises(OverflowError):
+        lua.eval("...", 2**80)
+    with pytest.raises(mf.LuaError, match="expected nil, a Lua function or a callable Python object"):
+        lua.execute("python.set_overflow_handler(python.builtins.object())")
+
+
 @pytest.mark.parametrize("raised", [KeyError, KeyboardInterrupt])
 def test_what_an_overflow_handler_raises_is_not_lost(raised):
     def fail(n):

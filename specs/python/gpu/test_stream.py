@@ -1,6 +1,7 @@
 """`Stream`: a value, a context, somebody else's stream under another name."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -357,3 +358,20 @@ def test_work_of_a_stream_that_died_is_done(gpu, device, seed):
         t = mf.full((64,), 9, "uint8", device=device)
     del s
     assert t.tolist() == [9] * 64
+
+
+def test_a_stream_of_lua_s_leaves_the_module_the_references_that_were_there(device):
+    """Each state imports the module to name the stream's class."""
+
+    def use():
+        lua = mf.Lua()
+        assert isinstance(lua.execute("return require 'moonferry'.stream(...)", device), mf.Stream)
+        lua.close()
+
+    use()
+    gc.collect()
+    before = sys.getrefcount(mf)
+    for _ in range(20):
+        use()
+    gc.collect()
+    assert sys.getrefcount(mf) == before
