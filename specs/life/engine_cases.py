@@ -182,6 +182,16 @@ print "done" io.stdout:flush()
     ),
     *(
         Case(
+            "Python code on a thread leaves the process right after it has loaded a library",
+            host,
+            LOADS % ("libc = ctypes.CDLL(None)\nload()\nlibc.exit(3)", ""),
+            "Python ended\nthe library ended\n",
+            status=3,
+        )
+        for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
             "a thread forks, and the child leaves while it loads a library",
             host,
             LOADS % (LOADS_IN_CHILD, ""),

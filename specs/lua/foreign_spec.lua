@@ -61,6 +61,14 @@ local DROPS = {
       return true
     end)
     while not drop() do end]],
+  ["close of a ring after its slots"] = [[
+    local list = made()
+    for i = 1, N do
+      local ring = mf.ring { list[i] }
+      ring.slots[1]:close()
+      list[i]:close()
+      ring:close()
+    end]],
   ["the end of a scope"] = [[
     for _ = 1, 10 do
       mf.scope(function() for _ = 1, N / 10 do next_one() end end)

@@ -11,6 +11,7 @@ after_each(function()
 end)
 
 local prelude = 'local py = require "moonferry.python"\n'
+local engine = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine"
 
 describe("py.settle", function()
   it("collects, and has the collector leave alone what is alive", function()
@@ -105,6 +106,39 @@ print(pcall(py.scope, function() error("as it was", 0) end))
     assert.are.equal("3\t3\n1\t7\t1\nfalse\tas it was\n", text)
   end)
 
+  it("keeps no other thread from Python's end that asks for it meanwhile", function()
+    local text = process.runs([==[
+local path = os.tmpname()
+os.remove(path)
+thread("path = '" .. path .. "'" .. [=[
+local py = require "moonferry.python"
+py.main.path = path
+py.exec [[
+import threading, time
+def main_sleeps():
+    return open("/proc/self/stat").read().rpartition(")")[2].split()[0] == "S"
+def work():
+    while "moonferry.finish" not in [thread.name for thread in threading.enumerate()]:
+        time.sleep(0.001)
+    open(path, "w").close()
+    rests = 0
+    while rests < 10:  # until the main thread waits for its turn
+        time.sleep(0.001)
+        rests = rests + 1 if main_sleeps() else 0
+threading.Thread(target=work).start()
+]]
+assert(py.finish { wait = 60 })
+]=])
+local file
+repeat file = io.open(path) until file
+file:close()
+os.remove(path)
+print(require("moonferry.lib").mf_guest_finish(0, nil, nil))
+join()
+]==], "", engine)
+    assert.are.equal("0\n", text)
+  end)
+
   it("is refused inside of its calls, on any thread, whoever asks, and without a place for the reason", function()
     local text = process.runs [[
 local C = require "moonferry.lib"
@@ -176,5 +210,64 @@ return tostring(select(2, pcall(py.finish)))
 '''))"]]))
     assert.matches("was not started by Lua in this process", text)
     assert.are.equal(0, status)
+  end)
+end)
+
+describe("a library that Python loads on another thread than main", function()
+  it("costs one thread of ours, however many there are", function()
+    local text = process.runs([==[
+thread [=[
+require("moonferry.python").exec [[
+import ctypes, os
+def threads():
+    ctypes.CDLL(None)
+    return len(os.listdir("/proc/self/task"))
+before = threads()
+print({threads() - before for _ in range(20)})
+]]
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("{0}\n", text)
+  end)
+end)
+
+describe("mf_guest_collect", function()
+  it("gives back what Lua has dropped", function()
+    local text = process.runs(prelude .. [[
+py.exec "class Loud:\n    def __del__(self): print('gone', flush=True)"
+local loud = py.main.Loud()
+loud = nil
+collectgarbage() collectgarbage()
+print(require("moonferry.lib").mf_guest_collect(nil))
+io.stdout:flush()
+]])
+    assert.are.equal("gone\n0\n", text)
+  end)
+end)
+
+describe("a child that another thread than main has forked", function()
+  it("goes on with Python when that thread has ended", function()
+    local text = process.runs([==[
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import os, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
+def go_on():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":  # until the main thread has ended
+        time.sleep(0.001)
+    print("the child goes on", flush=True)
+    os._exit(7)
+pid = os.fork()
+if pid == 0:
+    threading.Thread(target=go_on, daemon=True).start()
+else:
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+]]
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("the child goes on\n7\n", text)
   end)
 end)

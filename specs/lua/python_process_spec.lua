@@ -92,14 +92,62 @@ py.main.wait()
     assert.matches("KeyboardInterrupt", text)
   end)
 
-  it("reaches a Lua loop of calls that never run Python code", function()
-    local status, text = interrupted [[
-local add = py.op.add
-ready()
-while true do add(1, 2) end
+  -- C's raise and signal: Ctrl-C comes at this place, and what the host does then is known.
+  local signals = [[
+local ffi = require "ffi"
+ffi.cdef "typedef void (*handler)(int); handler signal(int, handler); int raise(int); void _exit(int);"
+py.exec "import ctypes, signal; send = getattr(ctypes.CDLL(None), 'raise')"
 ]]
-    assert.are.equal(1, status, text)
-    assert.is_truthy(text:find "KeyboardInterrupt" or text:find "interrupted!", text)
+
+  it("that comes while no Python code runs is an error of the next call", function()
+    local text = runs(prelude .. signals .. [[
+local ok, failed = pcall(py.main.send, 2)
+print(ok, failed)
+local _, err = pcall(py.op.add, 1, 2)
+print(err.type, py.op.add(1, 2))
+]])
+    assert.are.equal("true\t0\nKeyboardInterrupt\t3\n", text)
+  end)
+
+  it("is the host's in a Lua function that Python calls", function()
+    local text = runs(prelude .. signals .. [[
+py.main.f = function()
+  ffi.C.raise(2)
+  for _ = 1, 1e7 do end
+end
+print((select(2, pcall(py.eval, "f()")):gsub("^.*: ", "")))
+]], "", "luajit -joff")
+    assert.are.equal("interrupted!\n", text)
+  end)
+
+  it("is a handler's that the host has set since Python began", function()
+    local status, text = run(prelude .. signals .. [[
+ffi.C.signal(2, ffi.C._exit)
+py.import "wave"
+ffi.C.raise(2)
+]])
+    assert.are.equal(2, status, text)
+  end)
+
+  it("is a handler's that Python code has set, whatever it imports then", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "signal.signal(signal.SIGINT, lambda *which: print('here', flush=True))"
+py.import "wave"
+py.exec "send(signal.SIGINT)"
+]])
+    assert.are.equal("here\n", text)
+  end)
+
+  it("stays the main thread's where another one imports a module", function()
+    local text = runs([[
+local ffi = require "ffi"
+ffi.cdef "typedef void (*handler)(int); handler signal(int, handler); void _exit(int);"
+ffi.C.signal(2, ffi.C._exit)
+thread "require('moonferry.python').import 'json'"
+join()
+print(ffi.C.signal(2, nil) == ffi.cast("handler", ffi.C._exit))
+]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+    assert.are.equal("true\n", text)
   end)
 
   it("stops a script of a moonferry.Lua that Python made, if that is interruptible", function()

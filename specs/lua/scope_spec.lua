@@ -46,6 +46,21 @@ describe("scope", function()
     assert.are.equal(0, live())
   end)
 
+  it("leaves what is made while it closes to the scope around it", function()
+    local made
+    mf.scope(function()
+      mf.scope(function()
+        scope.register(setmetatable({}, { moonferry_open = true, __index = { close = function()
+          made = mf.zeros(2)
+        end } }))
+      end)
+      assert.are.equal(2, made.size)
+    end)
+    refuses("tensor closed", function()
+      return made.size
+    end)
+  end)
+
   it("closes all the rest where something cannot be closed, and says so", function()
     local function cannot(text)
       local stuck = setmetatable({}, { moonferry_open = true, __index = { close = function() error(text, 0) end } })

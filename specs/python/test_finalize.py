@@ -157,6 +157,17 @@ assert mf.ones((2,)).tolist() == [1.0, 1.0]
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_end_of_a_process_by_c_is_not_the_end_of_a_python_that_hosts_lua():
+    body = """
+import atexit
+atexit.register(print, "an exit function", flush=True)
+mf.Lua().execute("require('moonferry.python').import 'wave'")
+c.CDLL(None).exit(3)
+"""
+    done = run(body)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
 def test_a_forked_child_goes_on():
     body = """
 t = mf.zeros((4,))

@@ -1,6 +1,7 @@
 """Ctrl-C: which scripts it ends, in whichever states and threads they are, each in a program of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -286,3 +287,9 @@ def test_ctrl_c(name):
     command = [sys.executable, "-X", "faulthandler", "-c", CTRL_C_BEGIN + code + end]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+def test_what_lua_imports_leaves_the_handler_of_python_s_host(lua):
+    before = signal.getsignal(signal.SIGINT)
+    lua.execute("require('moonferry.python').import 'wave'")
+    assert signal.getsignal(signal.SIGINT) is before
