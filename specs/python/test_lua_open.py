@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import dlpack_abi as abi
@@ -21,9 +23,31 @@ def test_a_hash_seed_is_refused(seed):
         mf.Lua(string_hash_seed=seed)
 
 
-def test_a_limit_that_is_no_number_is_named():
-    with pytest.raises(TypeError, match="max_memory must be a number of bytes, 0 or None, not 'str'"):
-        mf.Lua(max_memory="1M")
+MEMORY_MAX = sys.maxsize // 2
+
+
+@pytest.mark.parametrize("limit", ["1M", 2.5, True])
+def test_a_limit_that_is_no_number_is_named(limit):
+    kind = type(limit).__name__
+    with pytest.raises(TypeError, match=f"max_memory must be a number of bytes, 0 or None, not '{kind}'"):
+        mf.Lua(max_memory=limit)
+    with pytest.raises(TypeError, match=f"max_memory must be a number of bytes, or 0, not '{kind}'"):
+        mf.Lua(max_memory=0).set_max_memory(limit)
+
+
+@pytest.mark.parametrize("limit", [-1, MEMORY_MAX + 1, 2**64 - 1, 2**70])
+def test_a_limit_that_no_memory_has_is_named(limit):
+    lua = mf.Lua(max_memory=0)
+    set_total = functools.partial(lua.set_max_memory, total=True)
+    for use in (lambda limit: mf.Lua(max_memory=limit), lua.set_max_memory, set_total):
+        with pytest.raises(ValueError, match=f"max_memory is {limit}; a number of bytes from 0 to {MEMORY_MAX} exp"):
+            use(limit)
+    assert lua.get_max_memory() == 0
+
+
+def test_a_limit_may_be_as_large_as_a_size():
+    assert mf.Lua(max_memory=MEMORY_MAX).get_max_memory() == MEMORY_MAX
+    assert mf.Lua(max_memory=np.int64(1 << 20)).get_max_memory() == 1 << 20
 
 
 def compiled(name):

@@ -5,6 +5,8 @@ It must not know what a state does with them.
 
 from __future__ import annotations
 
+import operator
+import sys
 from typing import Any, NoReturn
 
 
@@ -34,12 +36,18 @@ def handlers_of(handlers: Any) -> tuple[Any, Any]:
     return getter, setter
 
 
-def check_memory(limit: Any) -> None:
-    """max_memory: bytes, 0 or None."""
-    if limit is not None and not hasattr(limit, "__index__"):
-        raise TypeError(f"max_memory must be a number of bytes, 0 or None, not {type(limit).__name__!r}")
-    if limit is not None and limit < 0:
-        raise ValueError(f"max_memory is {limit!r}; a number of bytes, or 0, expected")
+# What an empty state has comes on top, and the sum must be a size.
+MEMORY_MAX = sys.maxsize // 2
+
+
+def memory(limit: Any, others: str = "0 or None") -> int:
+    """max_memory: bytes, or 0."""
+    if isinstance(limit, bool) or not hasattr(limit, "__index__"):
+        raise TypeError(f"max_memory must be a number of bytes, {others}, not {type(limit).__name__!r}")
+    nbytes = operator.index(limit)
+    if not 0 <= nbytes <= MEMORY_MAX:
+        raise ValueError(f"max_memory is {nbytes}; a number of bytes from 0 to {MEMORY_MAX} expected")
+    return nbytes
 
 
 class NoAttributes:

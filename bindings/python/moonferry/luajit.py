@@ -225,7 +225,7 @@ class Lua(_options.NoAttributes, _lua.State):
             raise ValueError("overflow_handler must be callable")
         if string_hash_seed is not None:
             raise ValueError(f"string_hash_seed is {string_hash_seed!r}; None expected: LuaJIT takes no seed")
-        _options.check_memory(max_memory)
+        max_memory = None if max_memory is None else _options.memory(max_memory)
         for codec in filter(None, (encoding, source_encoding)):
             "".encode(codec)
         if c_modules and not _is_global():
@@ -411,7 +411,8 @@ class Lua(_options.NoAttributes, _lua.State):
         account = _lua.memory(self)
         if account is None:
             raise RuntimeError("max_memory must be set on creation of the Lua state")
-        _lua.set_limit(self, max_memory + account[1] if max_memory and not total else max_memory)
+        nbytes = _options.memory(max_memory, "or 0")
+        _lua.set_limit(self, nbytes + account[1] if nbytes and not total else nbytes)
 
     def interrupt(self, exception: Any = None) -> None:
         """Interrupts the script that runs on another thread, if any: the call there raises exception (LuaInterrupt).
