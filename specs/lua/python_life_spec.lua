@@ -213,22 +213,84 @@ return tostring(select(2, pcall(py.finish)))
   end)
 end)
 
-describe("a library that Python loads on another thread than main", function()
-  it("costs one thread of ours, however many there are", function()
-    local text = process.runs([==[
-thread [=[
-require("moonferry.python").exec [[
+describe("a library that Python loads", function()
+  local count = [==[
+local py = require "moonferry.python"
+py.exec [[
 import ctypes, os
 def threads():
     ctypes.CDLL(None)
     return len(os.listdir("/proc/self/task"))
-before = threads()
-print({threads() - before for _ in range(20)})
+%s
 ]]
+]==]
+  local counts = count:format "print({threads() for _ in range(20)}, flush=True)"
+
+  it("costs one thread of ours, however many there are, where main does not tell of its end", function()
+    assert.are.equal("{3}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine))
+  end)
+
+  it("costs none where main tells of its end", function()
+    assert.are.equal("{1}\n", process.runs(counts))
+    assert.are.equal("{2}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine .. "_linked"))
+    assert.are.equal("{1}\n", process.runs("thread [[ require 'moonferry' ]] join()" .. counts, "", engine))
+  end)
+
+  it("costs none in a child that main has forked", function()
+    local text = process.runs(count:format [[
+pid = os.fork()
+if pid == 0:
+    print(threads(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)]])
+    assert.are.equal("1\n", text)
+  end)
+end)
+
+describe("Python's end", function()
+  -- puts stands for the destructor of an object that is thread_local in C++.
+  it("comes before that of what its modules have made on the main thread", function()
+    for _, last in ipairs { "", "os.exit(0)", "py.import 'wave' ffi.C.exit(0)" } do
+      local text = process.runs([[
+local ffi = require "ffi"
+ffi.cdef "void exit(int);"
+io.stdout:setvbuf "no"
+local py = require "moonferry.python"
+py.exec "import atexit, ctypes; atexit.register(print, 'Python ended', flush=True)"
+py.exec "libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b'an object ended')"
+py.exec "libc.__cxa_thread_atexit_impl(libc.puts, text, None)"
+]] .. last)
+      assert.are.equal("Python ended\nan object ended\n", text)
+    end
+  end)
+
+  it("has begun for scopes when the door is closed", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local text = process.runs(([==[
+thread [=[
+local mf, py = require "moonferry", require "moonferry.python"
+py.start()
+set "ready"
+while pcall(py.eval, "1") do end
+print(pcall(mf.scope, function() return mf.zeros(3).size end))
+io.stdout:flush()
+io.open("%s", "w"):close()
 ]=]
+await "ready"
+local py = require "moonferry.python"
+py.exec [[
+import os, threading, time
+def work():
+    while not os.path.exists("%s"):
+        time.sleep(0.001)
+threading.Thread(target=work).start()
+]]
+print(py.finish { wait = 60 })
 join()
-]==], "", engine)
-    assert.are.equal("{0}\n", text)
+]==]):format(path, path), "", engine)
+    os.remove(path)
+    assert.are.equal("true\t3\ntrue\n", text)
   end)
 end)
 

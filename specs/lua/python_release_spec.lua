@@ -336,6 +336,18 @@ describe("objects that weigh something", function()
     py.main.Weight, py.main.weights = nil, nil
   end)
 
+  it("weigh nothing once they are closed", function()
+    py.exec "class Weight:\n    nbytes = 64 << 20"
+    local weight, collected = py.main.Weight, false
+    getmetatable(newproxy(true)).__gc = function() collected = true end
+    collectgarbage "stop"
+    for _ = 1, 20 do py.close(weight()) end
+    local early = collected
+    for _ = 1, 20 do weight() end
+    collectgarbage "restart"
+    assert.are.same({ false, true }, { early, collected })
+  end)
+
   it("have fewer and fewer collections where most of them stay", function()
     py.exec "class Weight:\n    nbytes = 64 << 20"
     local weight, living, collections = py.main.Weight, {}, 0

@@ -30,13 +30,17 @@ PLACES = 1000  # no call has as many allocations
 WELL = 20
 
 
+def preloaded():
+    """The environment of a process that has scarce.c before all else."""
+    if any(hasattr(ctypes.CDLL(None), name) for name in ("__asan_init", "__tsan_init")):
+        pytest.skip("a sanitizer stands before malloc")
+    library = dlpack_abi.compile_shared(str(HERE / "scarce.c"), "scarce.so", libraries=["-ldl"])
+    return {**os.environ, "LD_PRELOAD": library}
+
+
 def left(spec, kind):
     """What the program says: of each call of the spec, what its failures leave."""
-    env = {**os.environ, **allocated.EXACT}
-    if kind == "modules":
-        if any(hasattr(ctypes.CDLL(None), name) for name in ("__asan_init", "__tsan_init")):
-            pytest.skip("a sanitizer stands before malloc")
-        env["LD_PRELOAD"] = dlpack_abi.compile_shared(str(HERE / "scarce.c"), "scarce.so", libraries=["-ldl"])
+    env = {**(preloaded() if kind == "modules" else os.environ), **allocated.EXACT}
     command = [sys.executable, "-X", "faulthandler", str(HERE / "scarce.py"), spec, kind]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

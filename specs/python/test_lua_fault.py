@@ -1,5 +1,6 @@
 """CPython's memory that ends inside of the bridge: each allocation of an operation fails in turn."""
 
+import ctypes
 import functools
 import gc
 import os
@@ -186,3 +187,27 @@ def test_an_iteration_that_has_no_memory_leaves_no_object():
     command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.iterate_without_memory()"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def open_without_memory():
+    """Whichever allocation of a state's own fails, there is no state."""
+    library, nth, opened = ctypes.CDLL(None), -1, False
+    while not opened:
+        nth += 1
+        library.scarce_arm(nth)
+        try:
+            opened = mf.Lua(encoding="latin-1", interruptible=True, max_memory=10**6).eval("true")
+        except MemoryError:
+            opened = False
+        failed = library.scarce_failed()
+        library.scarce_arm(-1)
+        assert opened == (failed == 0), nth
+    print(nth)
+
+
+def test_a_state_is_whole_or_was_never_there():
+    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.open_without_memory()"]
+    env = scarce.preloaded()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 3

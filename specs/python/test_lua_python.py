@@ -173,8 +173,8 @@ def test_as_function_is_a_function(lua):
 
 def test_eval_and_builtins_can_be_left_out():
     assert mf.Lua().eval("python.eval('1 + 1'), python.builtins.len('abc')") == (2, 3)
-    assert mf.Lua(register_eval=False).eval("python.eval") is None
-    assert mf.Lua(register_builtins=False).eval("python.builtins") is None
+    assert mf.Lua(register_eval=False).eval("python.eval == nil")
+    assert mf.Lua(register_builtins=False).eval("python.builtins == nil")
 
 
 def test_tuples_are_unpacked_if_that_is_asked():
@@ -312,3 +312,10 @@ def test_what_python_lets_through_of_lua_stays_an_exception_where_it_was_text_or
     fails = lua.eval(f"function() {code} end".encode())
     kind = lua.eval(b"function(f) return type(select(2, pcall(f))) end")(lambda: fails())
     assert kind in ("userdata", b"userdata")
+
+
+@pytest.mark.parametrize(("status", "code"), [("", 0), ("true", 0), ("false", 1), ("4", 4)])
+def test_os_exit_is_an_exit_of_python_s(lua, status, code):
+    with pytest.raises(SystemExit) as raised:
+        lua.execute(f"os.exit({status})")
+    assert raised.value.code == code
