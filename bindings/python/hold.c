@@ -69,6 +69,13 @@ static bool element_strides(const Py_buffer *view, int64_t *strides) {
   return true;
 }
 
+static bool has_pointers(const Py_buffer *view) {
+  if (view->suboffsets != NULL)
+    for (int i = 0; i < view->ndim; i++)
+      if (view->suboffsets[i] >= 0) return true;
+  return false;
+}
+
 /* 0 if the buffer is described, 1 if no DLTensor can describe it, -1 with an exception. */
 static int describe(core_state *state, const Py_buffer *view, int64_t *shape, int64_t *strides, DLTensor *out) {
   *out = (DLTensor){.data = view->buf, .shape = shape, .device = {kDLCPU, 0}};
@@ -82,9 +89,7 @@ static int describe(core_state *state, const Py_buffer *view, int64_t *shape, in
     shape[0] = view->len / view->itemsize;
   else
     for (int i = 0; i < view->ndim; i++) shape[i] = view->shape[i];
-  if (view->suboffsets != NULL)
-    for (int i = 0; i < view->ndim; i++)
-      if (view->suboffsets[i] >= 0) return 1;
+  if (has_pointers(view)) return 1;
   if (view->strides == NULL || view->ndim == 0) return 0;
   out->strides = strides;
   return element_strides(view, strides) ? 0 : 1;
@@ -122,7 +127,8 @@ PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t n
   if (rc == 1 && args[1] == Py_True)
     copy = copy_buffer(state, &h->view, &view);
   else if (rc == 1)
-    core_refuse(state, "copy=False, but the buffer's strides are no multiple of its items");
+    core_refuse(state, "copy=False, but the buffer%s",
+                has_pointers(&h->view) ? " has pointers to its rows" : "'s strides are no multiple of its items");
   hold_release(h);
   return copy;
 }

@@ -327,3 +327,15 @@ def test_items_that_lie_no_whole_number_of_them_apart_are_copied_where_that_may_
     with pytest.raises(mf.ExchangeError, match="copy=False, but the buffer's strides are no multiple of its items"):
         mf.asarray(lying_apart, copy=False)
     assert mf.asarray(lying_apart[:1], copy=False).tolist() == [2], "one item lies apart from none"
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 3)])
+def test_pointers_to_rows_are_copied(shape):
+    import _testbuffer  # noqa: PLC0415  (CPython's own, with its specs)
+
+    numbers = list(range(np.prod(shape)))
+    rows = _testbuffer.ndarray(numbers, shape=list(shape), format="i", flags=_testbuffer.ND_PIL)
+    assert memoryview(rows).suboffsets[0] == 0
+    assert mf.asarray(rows).tolist() == np.reshape(numbers, shape).tolist()
+    with pytest.raises(mf.ExchangeError, match="copy=False, but the buffer has pointers to its rows"):
+        mf.asarray(rows, copy=False)
