@@ -86,11 +86,42 @@ def test_unwrap_borrows(api):
     assert api.unwrap(t[0:1]) != api.unwrap(t)
 
 
-def test_wrap_and_unwrap_are_inverse(api):
+@pytest.fixture
+def library():
     library = c.CDLL(os.path.join(os.path.dirname(mf._core.__file__), "libmoonferry.so.0"))
     library.mf_tensor_retain.restype = c.c_void_p
+    return library
+
+
+def test_wrap_and_unwrap_are_inverse(api, library):
     t = mf.tensor([1, 2, 3])
     again = api.wrap(library.mf_tensor_retain(c.c_void_p(api.unwrap(t))))
     assert again is not t and again.data_ptr == t.data_ptr and api.unwrap(again) == api.unwrap(t)
     del t
     assert again.tolist() == [1, 2, 3]
+
+
+def test_retain_gives_a_reference_of_its_own(api):
+    t = mf.tensor([1, 2, 3])
+    again = api.wrap(api.retain(t))
+    t.close()
+    assert again.tolist() == [1, 2, 3]
+    with pytest.raises(TypeError):
+        api.retain(3)
+
+
+def test_wrap_takes_nothing_where_there_is_no_memory_for_an_object(user):
+    _testcapi = pytest.importorskip("_testcapi")
+    before, made, failures = mf.ledger(), None, 0
+    spares = [mf.zeros(1) for _ in range(200)]
+    while made is None:
+        _testcapi.set_nomemory(failures, failures + 1)
+        try:
+            made = user.make(3)
+        except MemoryError:
+            failures += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+    assert made.tolist() == [0, 1, 4]
+    del made, spares
+    assert failures > 0 and mf.ledger() == before

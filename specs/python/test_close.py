@@ -363,6 +363,13 @@ def test_what_was_promised_as_long_as_the_object_lives_stays(name):
     assert mf.ledger() == before
 
 
+def test_an_owner_that_is_closed_keeps_its_memory():
+    t, before = mf.tensor([1, 2, 3]), mf.ledger().storages
+    wrapped = mf.wrap(t.data_ptr, 3, "int64", owner=t)
+    t.close()
+    assert mf.ledger().storages == before + 1 and wrapped.tolist() == [1, 2, 3]
+
+
 def test_what_close_lets_go_finds_the_tensor_closed():
     """Its owner's finalizer runs inside of close."""
 

@@ -375,3 +375,22 @@ def test_what_the_collector_runs_may_wait_for_a_thread_that_uses_the_state(what)
         gc.callbacks.remove(finalizer)
     assert not any(stuck)
     assert used == [2] * len(stuck)
+
+
+def test_python_threads_go_on_while_an_overflow_handler_runs_lua_code():
+    lua, t, crossing = mf.Lua(), mf.zeros(1), threading.Event()
+    lua.execute("t = ... jit.off()", t)
+    lua.set_overflow_handler(lua.eval("function() for _ = 1, 1e7 do if t:get(0) == 1 then return 'seen' end end end"))
+
+    def write():
+        crossing.wait()
+        t[0] = 1
+
+    def large():
+        crossing.set()
+        return 2**80
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert lua.eval("(...)()", large) == "seen"
+    thread.join()

@@ -331,3 +331,38 @@ def test_a_value_of_another_state_is_refused(give):
         with pytest.raises(mf.LuaError, match="cannot mix objects from different Lua runtimes"):
             ways[give]()
     assert list(table) == []
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "ascii"])
+@pytest.mark.parametrize(
+    "code", ["'\\255'", "1, '\\255'", "(...)('\\255')", "(...)(1, '\\255')", "t[1]", "python.args(t)"]
+)
+def test_text_that_the_codec_does_not_know_is_its_error_wherever_it_crosses(encoding, code):
+    lua = mf.Lua(encoding=encoding)
+    lua.execute("t = { '\\255' }")
+    with pytest.raises(UnicodeDecodeError):
+        lua.eval(code, lambda *which: which)
+    with pytest.raises(UnicodeDecodeError):
+        lua.globals().t[1]
+    for values in (lua.globals().t.values, lua.globals().t.items):
+        with pytest.raises(UnicodeDecodeError):
+            list(values())
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "ascii"])
+def test_text_that_no_codec_can_write_is_an_error_wherever_it_crosses(encoding):
+    lua, text = mf.Lua(encoding=encoding), "\ud800"
+    table = lua.table()
+    uses = [
+        lambda: lua.eval("...", text),
+        lambda: lua.eval("{...}", 1, text),
+        lambda: lua.eval("(...)()", lambda: text),
+        lambda: lua.table(text),
+        lambda: lua.table_from({"a": text}),
+        lambda: table[text],
+        lambda: table.__setitem__("a", text),
+    ]
+    for use in uses:
+        with pytest.raises(UnicodeEncodeError):
+            use()
+    assert len(list(table)) == 0

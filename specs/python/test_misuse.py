@@ -109,3 +109,8 @@ def test_capsules_of_other_libraries_are_refused():
         with pytest.raises(ValueError, match="capsule"):
             mf.from_dlpack(capsule)
     assert abi.capsule_name(mf._C_API) == b"moonferry._C_API"
+
+
+def test_readonly_is_a_truth_value():
+    with pytest.raises(ValueError, match="truth value"):
+        mf.wrap(1 << 20, 3, "int8", owner=object(), readonly=np.zeros(2))
