@@ -32,6 +32,7 @@ from growth_objects import (
     fresh,
     raising,
     refused,
+    refused_by_takers,
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -42,7 +43,6 @@ many_axes = np.zeros((1,) * 30)
 lua = mf.Lua()
 call_back = lua.eval("function(f, x) return f(x) end")
 fails = lua.eval("function() error('no') end")
-
 
 table, hashed = lua.table(1, 2, 3), lua.table(a=1, b=2)
 
@@ -122,7 +122,7 @@ CALLS = {
     "refused export": lambda: (refused(t.__dlpack__, dl_device=(2, 0)), refused(t.__dlpack__, 1)),
     "refused shape and index": lambda: (refused(t.reshape, (5, 5)), refused(t.__getitem__, (9, 9))),
     "refused nested values": lambda: (refused(mf.tensor, [[1, 2], [3]]), refused(mf.tensor, json.loads(deep))),
-    "refused buffer and taker": lambda: (refused(mf.frombuffer, b"123", "float64"), refused(mf.into, Taker, t)),
+    "refused buffer and taker": lambda: (refused(mf.frombuffer, b"123", "float64"), refused_by_takers(t)),
     "a tensor to Lua and back": lambda: call_back(lambda x: x, t),
     "an object to Lua and back": lambda: call_back(lambda x: x, [1, "two", None]),
     "an error of Lua's": lambda: refused(fails),

@@ -1,5 +1,8 @@
 """Objects that the calls of growth.py meet, and texts of Lua's. Must not know: how Python calls moonferry."""
 
+import dlpack_abi
+import moonferry as mf
+
 READ = """local _, e = pcall(...)
 local all = { e.type, e.message, e.traceback, e.where, e.class, e.value, e.args, tostring(e) }
 return e:is("ValueError"), e:is("nothing"), e:is(e.class), pcall(function() return e.nothing end)"""
@@ -22,6 +25,15 @@ def refused(function, *args, **kwargs):
 
 class Taker:
     """Not a taker at all."""
+
+
+# It deletes what it was given, and says then that it has failed.
+Deletes = dlpack_abi.taker("probe_take_refuses_and_deletes")
+
+
+def refused_by_takers(t):
+    refused(mf.into, Taker, t)
+    refused(mf.into, Deletes, t)
 
 
 class Odd:

@@ -108,6 +108,41 @@ def test_pinned_memory_that_is_borrowed_is_ready_for_the_host(gpu, table, seed):
     assert c.string_at(view.data, 64) == b"\5" * 64
 
 
+@pytest.mark.parametrize("readonly", [False, True])
+def test_pinned_memory_waits_for_readers_where_the_host_may_write(gpu, device, table, readonly):
+    t, s, there = (
+        mf.full((64,), 1, "uint8", device=f"{gpu.kind}_host"),
+        mf.Stream(device),
+        mf.empty((64,), "uint8", device=device),
+    )
+    with s:
+        there.copy(t)
+    struct = export(table, t.as_readonly() if readonly else t)
+    assert s.query() == (not readonly) or (readonly and not gpu.simulated)
+    if not readonly:
+        c.memset(struct.dl_tensor.data, 2, 64)
+    assert there.tolist() == [1] * 64
+    abi.call_deleter(struct)
+
+
+def test_what_was_borrowed_stays_as_long_as_the_object_lives(gpu, device, table):
+    before = mf.ledger()
+    t, view = mf.zeros((64,), "uint8", device=device), abi.DLTensor()
+    assert abi.FromPyObject(table.dltensor_from_py_object_no_sync)(t, c.byref(view)) == 0
+    t.close()
+    assert t.closed and mf.ledger().bytes == before.bytes + 64
+    del t
+    assert mf.ledger() == before
+
+
+def test_what_was_exported_can_be_closed(gpu, device, table):
+    before = mf.ledger()
+    t = mf.zeros((64,), "uint8", device=device)
+    abi.call_deleter(export(table, t))
+    t.close()
+    assert mf.ledger() == before
+
+
 def test_the_allocator_gives_memory_of_a_device(gpu, device, table, seed):
     prototype = abi.Producer((64,), None, (1, 8, 1))
     prototype.dl.data, prototype.dl.device = None, abi.DLDevice(*numbers(gpu))
