@@ -30,9 +30,9 @@ from growth_objects import (
     Whole,
     cycle,
     fresh,
+    given_to_takers,
     raising,
     refused,
-    refused_by_takers,
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -122,7 +122,7 @@ CALLS = {
     "refused export": lambda: (refused(t.__dlpack__, dl_device=(2, 0)), refused(t.__dlpack__, 1)),
     "refused shape and index": lambda: (refused(t.reshape, (5, 5)), refused(t.__getitem__, (9, 9))),
     "refused nested values": lambda: (refused(mf.tensor, [[1, 2], [3]]), refused(mf.tensor, json.loads(deep))),
-    "refused buffer and taker": lambda: (refused(mf.frombuffer, b"123", "float64"), refused_by_takers(t)),
+    "refused buffer and taker": lambda: (refused(mf.frombuffer, b"123", "float64"), given_to_takers(t)),
     "a tensor to Lua and back": lambda: call_back(lambda x: x, t),
     "an object to Lua and back": lambda: call_back(lambda x: x, [1, "two", None]),
     "an error of Lua's": lambda: refused(fails),

@@ -27,13 +27,15 @@ class Taker:
     """Not a taker at all."""
 
 
-# It deletes what it was given, and says then that it has failed.
+# Both delete what they were given; the first says then that it has failed.
 Deletes = dlpack_abi.taker("probe_take_refuses_and_deletes")
+Gives = dlpack_abi.taker("probe_take_gives_and_deletes")
 
 
-def refused_by_takers(t):
+def given_to_takers(t):
     refused(mf.into, Taker, t)
     refused(mf.into, Deletes, t)
+    mf.into(Gives, t)
 
 
 class Odd:

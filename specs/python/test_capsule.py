@@ -206,3 +206,11 @@ def test_imports_chain_through_any_number_of_hands():
         t = mf.asarray(memoryview(t))
         t = mf.from_dlpack(np.asarray(t))
     assert t.data_ptr == a.ctypes.data and t.tolist() == [0, 1, 2]
+
+
+@KINDS
+def test_a_name_is_what_it_says_wherever_it_lies(version):
+    capsule = mf.zeros((100,)).__dlpack__(max_version=version)
+    abi.capsule_rename(capsule, abi.LEGACY if version is None else abi.VERSIONED)
+    del capsule
+    assert tuple(mf.ledger()) == (0, 0, 0, 0)

@@ -329,3 +329,10 @@ def test_from_dlpack_takes_its_argument_by_position_only():
         mf.from_dlpack(t, None)
     with pytest.raises(TypeError):
         mf.from_dlpack(t, copy="yes")
+
+
+@pytest.mark.parametrize("name", ["max_version", "dl_device"])
+@pytest.mark.parametrize("pair", [(True, 0), (1, False), [1, 0], (1,)])
+def test_a_pair_is_a_tuple_of_two_ints(name, pair):
+    with pytest.raises(TypeError, match=f"{name} must be a tuple of two ints or None, not "):
+        mf.zeros(2).__dlpack__(**{name: pair})

@@ -395,3 +395,18 @@ def test_who_takes_may_delete_at_once():
     t = mf.zeros((2,))
     before = mf.ledger()
     assert mf.into(abi.taker("probe_take_gives_and_deletes"), t) is None and mf.ledger() == before
+
+
+def test_who_says_that_it_took_and_gives_nothing_did_not():
+    t, before = mf.zeros((2,)), mf.ledger()
+    nothing = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p)(lambda managed, out: 0)
+    kind = abi.taker("probe_take_refuses")
+    kind.table.managed_tensor_to_py_object_no_sync = c.cast(nothing, c.c_void_p).value
+    with pytest.raises(mf.ExchangeError, match="'Taker' did not take the tensor"):
+        mf.into(kind, t)
+    assert mf.ledger().storages == before.storages
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_tensor_of_ours_knows_what_is_read_only():
+    assert mf.into(mf.Tensor, mf.zeros((2,)).as_readonly()).readonly
