@@ -116,7 +116,6 @@ static void give_back_all(void) {
 static int box_gc(lua_State *L) {
   struct box *box = lua_touserdata(L, 1);
   if (box->ref == NULL) return 0;
-  mf__state_await(box->state);
   mf__state_shut(box->state);
   mf__ref_retire(box->ref);
   box->ref = NULL;
@@ -132,6 +131,42 @@ static struct box *push_box(lua_State *L) {
   lua_setfield(L, -2, "__gc");
   lua_setmetatable(L, -2);
   return box;
+}
+
+#define CLOSES_WITH "moonferry.closes_with"
+
+void mf__bridge_closes_with(lua_State *L, int object) {
+  lua_pushvalue(L, object);
+  lua_setfield(L, LUA_REGISTRYINDEX, CLOSES_WITH);
+}
+
+/* An object that another bridge has replaced is garbage, and says nothing. */
+int mf__bridge_close_begins(lua_State *L) {
+  lua_settop(L, 2);
+  lua_getfield(L, LUA_REGISTRYINDEX, CLOSES_WITH);
+  const int is_it = lua_rawequal(L, 1, -1);
+  lua_getfield(L, LUA_REGISTRYINDEX, BOX);
+  const struct box *box = lua_touserdata(L, -1);
+  if (!is_it || box == NULL || box->ref == NULL) return 0;
+  lua_pushvalue(L, 2);
+  lua_call(L, 0, 0);
+  mf__state_close_begin(box->state);
+  return 0;
+}
+
+static int may_close(lua_State *L) {
+  const mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(1));
+  const mf__state *state = bridge != NULL ? bridge->state : NULL;
+  enum { BELOW_FINALIZER = 2 };
+  lua_Debug below;
+  const int may = state != NULL && !state->hosted && state->closer == NULL;
+  lua_pushboolean(L, may && !lua_getstack(L, BELOW_FINALIZER, &below));
+  return 1;
+}
+
+void mf__bridge_push_may_close(lua_State *L, int bridge) {
+  lua_rawgeti(L, bridge, MF__BRIDGE_STATE);
+  lua_pushcclosure(L, may_close, 1);
 }
 
 void mf__state_register(lua_State *L, mf__state *state) {

@@ -28,8 +28,9 @@ void mf__outside_begin(void) {
   mf__section_end(&mf__top->section);
 }
 
-/* Waits for ever: the stack that this thread would go on with is gone. Daemon threads end with the process. */
-static void stay_outside(void) {
+/* Waits for ever, because this thread must not go on with its stack. Daemon threads end with the process. */
+static void stay_outside(mf__state *state) {
+  mf__unlock(state);
   PyEval_SaveThread();
   for (;;) pause();
 }
@@ -42,7 +43,7 @@ void mf__outside_end(void) {
   mf__state *state = mf__top->state;
   mf__section_begin(&mf__top->section);
   mf__lock(state, 1);
-  if (state->L == NULL) stay_outside();
+  if (mf__state_is_over(state)) stay_outside(state);
   state->depth = mf__top->depth;
 }
 

@@ -17,6 +17,17 @@ mf__bridge *mf__bridge_new(lua_State *L, int bridge, const mf__policy *policy);
  * MF__BRIDGE_FAULT. */
 void mf__bridge_metatable(lua_State *L, int bridge, int slot);
 
+/* For the finalizer of the FFI object that mf__bridge_closes_with has put into Lua's registry: begins the end of the
+ * state, after a call of the function that comes second. Lua finalizes all FFI objects when it is closed, in any order,
+ * and then userdata. */
+int mf__bridge_close_begins(lua_State *L);
+void mf__bridge_closes_with(lua_State *L, int object);
+
+/* Leaves a Lua function on the stack for finalizers of FFI objects, which tells the one that calls it whether Lua may
+ * be closing, so that a call that another thread has in Lua may still use the object: nothing of Lua's is below. A C
+ * program that calls Lua's collector looks the same. Needs no memory, fails never. */
+void mf__bridge_push_may_close(lua_State *L, int bridge);
+
 /* Makes the second of them; the first is there already. */
 void mf__put_fault(lua_State *L, int bridge);
 
@@ -31,9 +42,9 @@ int mf__state_type_ready(void);
 /* A new state for ${L}, which Python closes if it is ${hosted}. */
 mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted);
 
-/* Lua is about to close it: waits for the calls that threads of Python's have there, but for those of daemon threads,
- * which never come back. Without the GIL, or with it. */
-void mf__state_await(mf__state *state);
+/* Lua has begun to close it: waits for the calls that threads of Python's have there, but for those of daemon threads,
+ * which never come back from now on. New calls are refused. Without the GIL, or with it. */
+void mf__state_close_begin(mf__state *state);
 
 /* Closes a hosted state for Python: what Lua has of Python is given back, and calls raise RuntimeError from then on.
  * Returns 0, also for one that is closed; -1 with a RuntimeError while calls are inside, this thread's own included. */

@@ -61,11 +61,19 @@ static lua_State *choose_stack(mf__state *state) {
   return L;
 }
 
+/* While the closing thread waits for those that are inside, nobody else gets in: Lua may have finalized what a new call
+ * would use. */
+static int may_enter(const mf__state *state) {
+  if (mf__state_is_over(state)) return 0;
+  return state->closer == NULL || state->closer == mf__self() || stack_of_thread(state) != NULL;
+}
+
 lua_State *mf__state_enter(mf__state *state) {
   if (mf__lock(state, 0) != 0) return NULL;
   state->inside++;
   if (state->stop_hook != NULL) mf__stop_arm();
-  lua_State *L = state->L != NULL ? choose_stack(state) : NULL;
+  const int may = may_enter(state);
+  lua_State *L = may ? choose_stack(state) : NULL;
   if (L != NULL) {
     if (mf__room(L, MF__CALL_IN_ROOM) == 0) {
       drain(state, L);
@@ -73,7 +81,7 @@ lua_State *mf__state_enter(mf__state *state) {
     }
     lua_pop(L, 1);
   }
-  if (state->L != NULL) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
+  if (may) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
   mf__state_leave(state, L);
   return NULL;
 }
@@ -98,6 +106,7 @@ void mf__state_leave(mf__state *state, lua_State *L) {
 
 static lua_State *peek(mf__state *state) {
   if (state->owner != NULL && state->owner != mf__self()) return NULL;
+  if (state->closer != NULL && state->closer != mf__self()) return NULL;
   lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
   if (L == NULL || !mf__has_room(L, 8)) return NULL;

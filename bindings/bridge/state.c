@@ -41,7 +41,7 @@ static int waited_for_one(void) {
   return more;
 }
 
-void mf__state_await(mf__state *state) {
+static void await_others(mf__state *state) {
   if (calls_in_of_others(state) == 0 || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   mf__section section;
@@ -54,6 +54,13 @@ void mf__state_await(mf__state *state) {
   state->depth = depth;
   mf__section_end(&section);
   PyGILState_Release(gil);
+}
+
+/* What the lock guards: the thread has it, as each that runs Lua has. */
+void mf__state_close_begin(mf__state *state) {
+  state->closer = mf__self();
+  await_others(state);
+  state->is_closers = 1;
 }
 
 static void shut_bridges(mf__state *state) {
@@ -163,10 +170,14 @@ static void state_dealloc(PyObject *self_object) {
   aside_end(exception);
 }
 
-void mf__options_clear(mf__options *options) {
+static void drop_handlers(mf__options *options) {
   PyObject *objects[] = {options->filter, options->getter, options->setter};
   options->filter = options->getter = options->setter = NULL;
   for (int i = 0; i < 3; i++) Py_DecRef(objects[i]);
+}
+
+void mf__options_clear(mf__options *options) {
+  drop_handlers(options);
   free(options->encoding);
   free(options->source_encoding);
   options->encoding = options->source_encoding = NULL;
@@ -216,9 +227,7 @@ static int state_clear(PyObject *self_object) {
   if (objects == NULL) return 0;
   for (int i = 0; i < number; i++) Py_DecRef(objects[i]);
   free(objects);
-  PyObject *options[] = {state->options.filter, state->options.getter, state->options.setter};
-  state->options.filter = state->options.getter = state->options.setter = NULL;
-  for (int i = 0; i < 3; i++) Py_DecRef(options[i]);
+  drop_handlers(&state->options);
   return 0;
 }
 
@@ -236,7 +245,6 @@ static PyType_Spec spec = {.name = "moonferry._lua.State",
                            .basicsize = sizeof(mf__state),
                            .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
                            .slots = slots};
-
 
 int mf__state_type_ready(void) {
   if (mf__state_type == NULL) mf__state_type = (PyTypeObject *)PyType_FromSpec(&spec);

@@ -87,6 +87,8 @@ struct mf__state {
   struct mf__waiter *first, *last;
   const void *heir;  /* the waiter that was last made the owner, until it has woken up */
   unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
+  const void *closer; /* the thread that has begun to close it, as mf__self; or NULL */
+  int is_closers;     /* no other thread goes on there any more */
   int inside;        /* how many calls into Lua there are, */
   int busy;          /* and how many of them are on the main stack */
   lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */
@@ -255,6 +257,12 @@ void mf__state_arrive(mf__state *state, lua_State *L);
 
 /* Makes the lock of a state that a Lua program has, this thread's. */
 void mf__state_adopt(mf__state *state);
+
+/* Whether this thread, which has the lock, must not go on in Lua because the state is closed, or is being closed by
+ * another thread that waits for nobody any more. */
+static inline int mf__state_is_over(const mf__state *state) {
+  return state->L == NULL || (state->is_closers && state->closer != mf__self());
+}
 
 /* Takes the lock and returns the stack to work on; NULL with or without an exception if the state is closed or has no
  * memory. mf__state_leave ends it. */

@@ -21,8 +21,9 @@ extern const luaL_Reg mf__copy_events[];
 /* Called after each import with the GIL held, if the host wants to know of it; NULL otherwise. */
 extern void (*mf__after_import)(void);
 
-/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, the metatable
- * of keyword tables, and the innermost scopes. The GIL need not be held. */
+/* Leaves a table of functions on the stack. Arguments on the stack: describe, adopt, box, the metatable of keyword
+ * tables, the innermost scopes, and an FFI object whose finalizer calls mf__bridge_close_begins. The GIL need not be
+ * held. */
 int mf__bridge_open(lua_State *L);
 
 /* iterate.c: puts its verbs into the table at the top of the stack, and its steps into the bridge. */

@@ -71,7 +71,8 @@ int luaopen_moonferry_bridge(lua_State *L) {
                       wanted, Py_GetVersion());
   }
   static const luaL_Reg functions[] = {
-      {"start", module_start}, {"arm", module_arm}, {"ended", module_ended}, {"open", mf__bridge_open}, {NULL, NULL}};
+      {"start", module_start}, {"arm", module_arm}, {"ended", module_ended}, {"open", mf__bridge_open},
+      {"close_begins", mf__bridge_close_begins}, {NULL, NULL}};
   /* Python keeps pointers to code of ours, and exit comes after lua_close has closed this module. */
   mf__python_pin((void *)(uintptr_t)luaopen_moonferry_bridge, 0);
   mf__after_import = mf__python_imported;

@@ -365,15 +365,18 @@ static void put_verbs(lua_State *L, int bridge) {
   mf__put_verbs(L, verbs, bridge);
   mf__push_release(L, bridge);
   lua_setfield(L, -2, "release");
+  mf__bridge_push_may_close(L, bridge);
+  lua_setfield(L, -2, "may_close");
 }
 
 int mf__bridge_open(lua_State *L) {
   static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS,
                               MF__BRIDGE_SCOPES};
-  enum { COUNT = sizeof slots / sizeof *slots };
-  const int bridge = COUNT + 1;
-  luaL_checkany(L, COUNT);
-  lua_settop(L, COUNT);
+  enum { COUNT = sizeof slots / sizeof *slots, LAST };
+  const int bridge = LAST + 1;
+  luaL_checkany(L, LAST);
+  lua_settop(L, LAST);
+  mf__bridge_closes_with(L, LAST);
   lua_createtable(L, MF__BRIDGE_SLOTS, 0);
   for (int i = 0; i < COUNT; i++) {
     lua_pushvalue(L, i + 1);

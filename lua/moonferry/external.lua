@@ -19,7 +19,8 @@ local misuse, show = errors.misuse, errors.show
 local BINARY = 1 -- MF_SEMAPHORE_BINARY
 local NO_WORDS = {}
 local release = C.mf_semaphore_release
-local take_place, handle_at = places.handles("mf_semaphore *[1]", release, release)
+local finalize = places.finalizer(release)
+local take_place, handle_at = places.handles("mf_semaphore *[1]", release, finalize)
 local uint64_t = ffi.typeof "uint64_t"
 
 local external = {}
@@ -145,7 +146,7 @@ function Semaphore:close()
   local handle = self.handle
   if handle then
     self.handle = nil
-    places.release(handle, release, release)
+    places.release(handle, release, finalize)
   end
 end
 

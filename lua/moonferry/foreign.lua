@@ -5,6 +5,7 @@
 -- Where Python is in the process too, what is due runs by way of the bridge, which gives up this Lua state meanwhile: a
 -- finalizer may wait for a thread that uses it. Must not know: what is released, Python.
 local C = require "moonferry.lib"
+local places = require "moonferry.place"
 
 local foreign = {}
 
@@ -26,14 +27,12 @@ function foreign.through(run)
   run_due = run
 end
 
-local function give_back(handle)
+--- The finalizer of a tensor's handle, which needs no memory.
+foreign.give_back = places.finalizer(function(handle)
   if release_later(handle) ~= 0 then
     run_due()
   end
-end
-
---- The finalizer of a tensor's handle, which needs no memory. (LuaJIT calls finalizers in the interpreter alone.)
-foreign.give_back = give_back
+end)
 
 --- Calls the deleters and callbacks that are due. Compiled code may call this: it ends before string.gsub, which LuaJIT
 --- does not compile, and the interpreter goes on. (LuaJIT would begin another trace behind that call, but not where the

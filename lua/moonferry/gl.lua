@@ -48,7 +48,7 @@ function Context.__newindex(_, key)
 end
 
 local release = C.mf_gl_release
-local take_place, handle_at = places.handles("mf_gl *[1]", release, release)
+local take_place, handle_at = places.handles("mf_gl *[1]", release, places.finalizer(release))
 
 local integer, with_buffer = picture.integer, picture.with_buffer
 

@@ -63,7 +63,7 @@ end
 --- have. Where it is dropped it joins the context's `_dropped`, because only the context's thread may ask the driver.
 function share.place(context, new)
   local dropped = context._dropped
-  return ffi.gc(new(), places.finalizer(function(at)
+  return places.arm(new(), places.finalizer(function(at)
     if at[0] ~= nil then
       dropped[#dropped + 1] = at
     end

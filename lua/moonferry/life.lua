@@ -106,7 +106,7 @@ return function(py, verbs)
       late = verbs.finish_within(milliseconds)
     end
     if late > 0 then
-      return nil, ("py.finish: %d threads had not ended after %g seconds"):format(late, wait)
+      return nil, ("py.finish: %d thread%s had not ended after %g seconds"):format(late, late == 1 and "" or "s", wait)
     end
     return true
   end

@@ -26,7 +26,7 @@ owner.release = C.mf_release_mark
 
 -- Named here, because LuaJIT makes an object of a C function where one is named first, and a finalizer may have no
 -- memory for that.
-local free, gc = ffi.C.free, ffi.gc
+local free = ffi.C.free
 
 -- Puts a new flag there. (Windows has no function that does, and LuaJIT may have no memory for a pointer that is
 -- returned.)
@@ -57,7 +57,7 @@ end
 local function drop(flag)
   held[flag] = nil
   count = count - 1
-  free(gc(flag, nil))
+  free(places.disarm(flag))
 end
 
 --- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the

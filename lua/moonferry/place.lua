@@ -10,24 +10,109 @@ local ffi = require "ffi"
 
 local place = {}
 
-local error, gc, new, pcall = error, ffi.gc, ffi.new, pcall
+local error, gc, getmetatable, new, newproxy, pcall = error, ffi.gc, getmetatable, ffi.new, newproxy, pcall
+
+-- Tells a finalizer whether Lua may be closing, and another thread may still use what Lua finalizes; nil where there
+-- are no other threads.
+local may_close
+
+-- Whether Lua is closing, which finalizes no FFI object that is made from then on.
+local closing = false
+
+-- object -> whether a userdata gives it back, of those whose finalizer must not, because Lua may be closing: with true
+-- a userdata does, with false it was given back before. nil before the first.
+local by_userdata
+
+local finishes = {} -- a finalizer -> what gives back
+
+--- From now on asks a C function of the bridge for that.
+---@param ask function
+function place.may_close(ask)
+  may_close = ask
+end
+
+function place.close_begins()
+  closing = true
+end
+
+-- Userdata are finalized after all FFI objects when Lua is closed, and the bridge to Python has waited meanwhile for
+-- the threads that are in Lua; otherwise in the next cycle.
+local function put_off(object, finish)
+  local userdata = newproxy(true)
+  getmetatable(userdata).__gc = function()
+    if by_userdata[object] then
+      by_userdata[object] = nil
+      finish(object)
+    end
+  end
+  by_userdata = by_userdata or {}
+  by_userdata[object] = true
+end
+
+--- Gives the object that finalizer.
+---@generic T: ffi.cdata*
+---@param object T
+---@param finalize fun(object: T) by place.finalizer
+---@return T
+function place.arm(object, finalize)
+  gc(object, finalize)
+  if closing then
+    put_off(object, finishes[finalize])
+  end
+  return object
+end
+
+local arm = place.arm
+
+--- Takes the object's finalizer away.
+---@generic T: ffi.cdata*
+---@param object T
+---@return T
+function place.disarm(object)
+  if closing then -- then its finalizer is called all the same
+    by_userdata = by_userdata or {}
+    by_userdata[object] = false
+  end
+  return gc(object, nil)
+end
+
+local disarm = place.disarm
 
 --- A finalizer that calls `give_back`, which can fail for nothing but memory and only before it has given back: then
 --- the collector calls it again in its next cycle. That the object has a finalizer again takes no memory, because
 --- LuaJIT keeps its slot in the table of finalizers.
----@param give_back fun(object: ffi.cdata*)
+---@param give_back fun(object: ffi.cdata*)|ffi.cdata* a function of Lua's or C's
 ---@return fun(object: ffi.cdata*)
 function place.finalizer(give_back)
-  local function finalize(object)
+  local finalize
+
+  local function finish(object)
     if not pcall(give_back, object) then
       gc(object, finalize)
     end
   end
+
+  function finalize(object)
+    if by_userdata ~= nil and by_userdata[object] == false then
+      return
+    elseif may_close == nil or not may_close() then
+      finish(object)
+    elseif not pcall(put_off, object, finish) then
+      gc(object, finalize)
+    end
+  end
+
+  finishes[finalize] = finish
   -- A finalizer is called from everywhere, compiled code among it.
-  jit.off(give_back)
+  if type(give_back) == "function" then
+    jit.off(give_back)
+  end
+  jit.off(finish)
   jit.off(finalize)
   return finalize
 end
+
+jit.off(put_off)
 
 local function nothing() end
 
@@ -45,7 +130,7 @@ end
 
 -- A call of C's in the last place has nothing of Lua's behind it: an error comes before it, or not at all.
 local function let_go(handle, give_back)
-  return give_back(gc(handle, nil))
+  return give_back(disarm(handle))
 end
 
 --- Takes the object's finalizer away and calls the C function `give_back` with it, which runs no foreign code. Where an
@@ -57,7 +142,7 @@ end
 function place.release(handle, give_back, finalize)
   local ok, answer = pcall(let_go, handle, give_back)
   if not ok then
-    gc(handle, finalize)
+    arm(handle, finalize)
     error(answer, 0)
   end
   return answer
@@ -92,7 +177,7 @@ end
 function place.of(type, give_back)
   local finalize = place.finalizer(give_back)
   local take, leave = reusable(function()
-    return gc(new(type), finalize)
+    return arm(new(type), finalize)
   end)
   return take, function(at)
     at[0] = nil
@@ -117,7 +202,7 @@ function place.handles(type, give_back, finalize, retain)
   end)
   local function move(at, handle)
     leave(at)
-    return gc(handle, finalize)
+    return arm(handle, finalize)
   end
 
   local function own(at)
@@ -125,7 +210,7 @@ function place.handles(type, give_back, finalize, retain)
     local ok, message = pcall(move, at, handle)
     if not ok then
       at[0] = nil
-      gc(handle, finalize)
+      arm(handle, finalize)
       error(message, 0)
     end
     return handle

@@ -41,7 +41,7 @@ local beside = require "moonferry.beside"
 local crossing = require "moonferry.crossing"
 local errors, hint = require "moonferry.errors", require "moonferry.hint"
 local interpreter = require "moonferry.interpreter"
-local scopes = require "moonferry.scope"
+local places, scopes = require "moonferry.place", require "moonferry.scope"
 local views = require "moonferry.views"
 
 local py = {}
@@ -105,7 +105,10 @@ local function start(options)
   if not bridge then
     return nil, fresh
   end
-  for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords, scopes.innermost)) do
+  local last = ffi.gc(ffi.new "char[1]", function(object)
+    bridge.close_begins(object, places.close_begins)
+  end)
+  for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords, scopes.innermost, last)) do
     verbs[name] = verb
     if rawget(py, name) then
       py[name] = verb
@@ -113,6 +116,7 @@ local function start(options)
   end
   py.None = verbs.None
   crossing.through(verbs.release)
+  places.may_close(verbs.may_close)
   verbs.ended = bridge.ended
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit

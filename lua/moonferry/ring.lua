@@ -32,9 +32,7 @@ local new_handles = ffi.typeof "mf_tensor *[?]"
 local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
 
 local release = C.mf_ring_release
-local finalize = places.finalizer(function(handle)
-  release(handle)
-end)
+local finalize = places.finalizer(release)
 local take_place, handle_at, handle_kept = places.handles("mf_ring *[1]", release, finalize, C.mf_lua_ring_keep)
 
 function closed.__index(_, key)
@@ -295,7 +293,7 @@ function Ring:close()
   self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
   local ok, message = pcall(ring.give_back, handle)
   if not ok then
-    ffi.gc(handle, finalize)
+    places.arm(handle, finalize)
     error(message, 0)
   end
   for _, t in ipairs(slots) do
@@ -305,7 +303,7 @@ end
 
 -- The last reference may run release callbacks. As places.release: nothing of Lua's comes behind the call.
 function ring.give_back(handle)
-  return release(ffi.gc(handle, nil))
+  return release(places.disarm(handle))
 end
 
 jit.off(ring.give_back)

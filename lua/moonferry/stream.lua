@@ -158,7 +158,7 @@ local finalize = places.finalizer(give_back)
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
   local which = device.parsed(name, "stream: device")
-  local place = ffi.gc(place_type(which[0], NONE), finalize)
+  local place = places.arm(place_type(which[0], NONE), finalize)
   local out = ffi.cast(stream_pointer, ffi.cast(char_pointer, place) + STREAM_NBYTES)
   local err = errors.place()
   local rc = errors.call(C.mf_stream_create, which, out, err)

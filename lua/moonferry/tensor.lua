@@ -259,7 +259,7 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  local ok, message = pcall(ffi.gc, handle, foreign.give_back)
+  local ok, message = pcall(places.arm, handle, foreign.give_back)
   if not ok then
     foreign.give_back(handle)
     error(message, 0)

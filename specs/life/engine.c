@@ -11,6 +11,9 @@
  *   leave(status)        exit, with every state open
  *   join_at_exit()       exit sets "exit" and joins, after what Python registers later
  *
+ * Before it closes the state of a script that defines the function `collected`, it has Lua collect twice, and calls
+ * that function with 1 and 2.
+ *
  * It knows nothing of Python or Moonferry; where it is linked with libmoonferry, as an engine is that wraps its memory,
  * it says so by calling it. */
 #ifndef _GNU_SOURCE
@@ -36,6 +39,20 @@ static int event_count, running;
 
 static void open_engine(lua_State *L);
 
+/* Where the script has left a function of that name. */
+static void collect(lua_State *L) {
+  for (int times = 1; times <= 2; times++) {
+    lua_getglobal(L, "collected");
+    const int is_asked_for = lua_isfunction(L, -1);
+    lua_pop(L, 1);
+    if (!is_asked_for) return;
+    lua_gc(L, LUA_GCCOLLECT, 0);
+    lua_getglobal(L, "collected");
+    lua_pushinteger(L, times);
+    lua_call(L, 1, 0);
+  }
+}
+
 static int run(const char *code) {
   lua_State *L = luaL_newstate();
   if (L == NULL) return 1;
@@ -48,6 +65,8 @@ static int run(const char *code) {
     lua_call(L, 1, 1);
     fprintf(stderr, "engine: %s\n", lua_tostring(L, -1));
   }
+  lua_settop(L, 0);
+  collect(L);
   lua_close(L);
   return failed;
 }

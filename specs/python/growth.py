@@ -135,6 +135,7 @@ CALLS = {
     "a coroutine that is sent an error": lambda: refused(began().throw, ValueError("no")),
     "an iteration that is left": lambda: (next(iter(table)), next(iter(table.items())), next(iter(hashed.values()))),
     "a Lua state": lambda: mf.Lua().eval("1 + 1"),
+    "a Lua state that is in itself": lambda: [s.globals().__setitem__("x", [s]) for s in [mf.Lua()]],
     "a Lua state in which a scope was left open": other_state(LEFT_OPEN),
     "floats and bytes to Lua and back": lambda: call_back(lambda x: bytes(3000), call_back(lambda x: x / 3, 0.1)),
     "an error of a class that is new": lambda: refused(call_back, raising(fresh()), t),

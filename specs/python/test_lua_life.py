@@ -1,5 +1,6 @@
 """Who outlives whom: cycles through both heaps, states that go first, processes that end."""
 
+import collections
 import ctypes
 import gc
 import os
@@ -144,6 +145,20 @@ def make_cycle_of_iterators_and_coroutines():
     return weakref.ref(thing)
 
 
+def make_cycle_of_method_and_its_object():
+    lua = mf.Lua()
+    thing = sys.modules["a_thing"] = Thing()
+    thing.lua, thing.method = lua, lambda: thing
+    lua.execute("local thing = require('moonferry.python').import 'a_thing' method = thing.method")
+    del sys.modules["a_thing"]
+    return weakref.ref(thing)
+
+
+def count_alive():
+    """Weak references say nothing of what the collector has met and could not free: they are cleared before."""
+    return collections.Counter(type(o) for o in gc.get_objects() if type(o) in (Thing, mf.Lua))
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -151,12 +166,47 @@ def make_cycle_of_iterators_and_coroutines():
         make_cycle_of_object_and_table,
         make_cycle_through_options,
         make_cycle_of_iterators_and_coroutines,
+        make_cycle_of_method_and_its_object,
     ],
 )
 def test_cycles_go_together_with_their_state(make):
+    gc.collect()
+    before = count_alive()
     gone = make()
+    assert count_alive() != before
     gc.collect()
     assert gone() is None
+    assert count_alive() == before
+
+
+class Held:
+    nbytes = 1e6  # which the bridge weighs
+
+    def __call__(self, *values):
+        return self
+
+
+def test_a_state_in_a_cycle_gives_back_each_reference_once(monkeypatch):
+    held = {name: Held() for name in ("filter", "getter", "setter", "overflow", "value", "source", "method")}
+    held["source"].method = held["method"]
+    monkeypatch.setitem(sys.modules, "a_source", held["source"])
+
+    def make(**options):
+        lua = mf.Lua(overflow_handler=held["overflow"], **options)
+        lua.globals().value, lua.globals().itself = held["value"], Thing()
+        lua.globals().itself.lua = lua
+        lua.execute("method = require('moonferry.python').import('a_source').method")
+        lua.globals().many = lua.table(*[Thing() for _ in range(1000)])
+
+    def count():
+        gc.collect()
+        return [sys.getrefcount(object) for object in held.values()]
+
+    before, nones = count(), sys.getrefcount(None)
+    make(attribute_filter=held["filter"])
+    make(attribute_handlers=(held["getter"], held["setter"]))
+    assert count() == before
+    assert abs(sys.getrefcount(None) - nones) < 500
 
 
 def test_a_finalizer_may_use_the_state_that_goes():

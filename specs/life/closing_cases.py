@@ -1,0 +1,256 @@
+"""How a level of an engine (engine.c) ends, a Lua state that its thread closes while Python goes on; as in cases.py.
+
+A thread of Python's may be in a function of the level then, and Lua finalizes what that function still uses."""
+
+from cases import Case
+
+RESTS = """
+import os, threading, time
+def rests(task=os.getpid()):
+    times = 0
+    while times < 10:  # until that thread has slept for a while
+        time.sleep(0.001)
+        state = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
+        times = times + 1 if state == "S" else 0
+"""
+
+# One object of each kind that Lua finalizes, and so many tensors that some are finalized before whatever else is.
+USES = """
+local mf, ffi = require "moonferry", require "ffi"
+local tensors, objects, files = {}, {}, {}
+local function make()
+  for i = 1, 32 do
+    tensors[#tensors + 1] = mf.full({ 1000 }, i, "float64")
+    objects[#objects + 1] = py.list { i }
+    files[#files + 1] = io.tmpfile()
+  end
+end
+local function used()
+  local sum = 0
+  for i, t in ipairs(tensors) do
+    files[i]:write(t:get(999))
+    sum = sum + t:get(999) + objects[i][0] + files[i]:seek("end")
+    t:close()
+  end
+  return sum
+end
+make()
+"""
+
+CASES = [
+    Case(
+        "a level ends while its Lua has views of the engine's memory",
+        "engine",
+        """
+local mf, ffi = require "moonferry", require "ffi"
+local levels = {
+  "x = np.from_dlpack(t)",
+  "x = np.from_dlpack(t) x:sum() y = x:reshape(64) f = function() return x end py.main.f = f",
+  "py.exec 'def g(t):\\\\n  x = numpy.from_dlpack(t)\\\\n  raise ValueError' ok, e = pcall(py.main.g, t)",
+  "turn = coroutine.wrap(function() py.scope(function() x = np.from_dlpack(t) coroutine.yield() end) end) turn()",
+}
+for _, level in ipairs(levels) do
+  local memory = ffi.new "float[64]"
+  local t = mf.wrap(memory, { 8, 8 }, "float32")
+  state(([[
+local ffi, mf, C = require "ffi", require "moonferry", require "moonferry.lib"
+py = require "moonferry.python"
+np = py.import "numpy"
+py.main.numpy = np
+t = mf.from_handle(C.mf_tensor_retain(ffi.cast("mf_tensor *", %.0f)))
+]]):format(tonumber(ffi.cast("intptr_t", t.handle))) .. level)
+  print(t:invalidate())
+  t:close()
+end
+print "done"
+""",
+        "false\n" * 4 + "done\n",
+    ),
+    Case(
+        "a level ends while a thread of Python is inside of its function",
+        "engine",
+        """
+local level = [==[
+local py = require "moonferry.python"
+"""
+        + USES
+        + """
+py.main.f = function(wait)
+  make()
+  wait()
+  return used()
+end
+py.exec [[
+"""
+        + RESTS
+        + """
+inside, closed = threading.Event(), threading.Event()
+def wait():
+    inside.set()
+    rests()  # until the end of the level waits for this thread
+def work():
+    print("the function", int(f(wait)), flush=True)
+    closed.wait()
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+]]
+]==]
+local py = require "moonferry.python"
+for _ = 1, 2 do
+  state(level)
+  py.main.closed:set()
+  py.main.thread:join()
+end
+py.import("gc").collect()
+print(py.eval "sum(getattr(o, '__name__', '') == 'join_one' for o in __import__('gc').get_objects())")
+local left = require("moonferry").ledger()
+print(left.tensors, left.storages, left.bytes)
+print "done"
+""",
+        "the function 2222\n" * 2 + "0\n0\t0\t0\ndone\n",
+    ),
+    Case(
+        "a level ends while a daemon thread of Python runs its function",
+        "engine",
+        """
+state [==[
+local py = require "moonferry.python"
+py.main.f = function(wait, descriptor)
+  local pipe = io.open("/proc/self/fd/" .. descriptor, "w")
+  wait()
+  pipe:write("x")
+  pipe:close()
+  local length = 0
+  for i = 1, 3e6 do length = length + #tostring(i) end
+  return length
+end
+py.exec [[
+"""
+        + RESTS
+        + """
+reader, writer = os.pipe()
+inside = threading.Event()
+def wait():
+    inside.set()
+    rests()  # until the end of the level waits for the other thread
+def work():
+    print("the function", int(f(wait, writer)), flush=True)
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+inside.wait()
+threading.Thread(target=os.read, args=(reader, 1)).start()
+]]
+]==]
+require("moonferry.python").main.thread:join()
+thread [[
+require("moonferry.python").op.add(1, 1)
+set "called"
+]]
+await "called"
+print "done"
+""",
+        "the function 19888896\ndone\n",
+    ),
+    Case(
+        "a level ends while daemon threads of Python are inside of its function, and come to it",
+        "engine",
+        """
+state [==[
+local py = require "moonferry.python"
+py.main.f = function(wait)
+  wait()
+  print "a daemon thread is back in the level"
+end
+py.main.g = function() print "a daemon thread has come into the level" end
+py.exec [[
+"""
+        + RESTS
+        + """
+inside, ends, leaves = threading.Event(), threading.Event(), threading.Event()
+nested = []
+def call_g():
+    try:
+        g()
+    except RuntimeError as error:
+        print(error, flush=True)
+def wait():
+    inside.set()
+    ends.wait()
+    call_g()
+    leaves.set()
+def end_of_level():
+    ends.set()
+    leaves.wait()
+    rests(thread.native_id)
+    other = threading.Thread(target=call_g)
+    other.start()
+    other.join()
+thread = threading.Thread(target=f, args=(wait,), daemon=True)
+thread.start()
+inside.wait()
+]]
+getmetatable(newproxy(true)).__gc = function() py.main.end_of_level() end
+]==]
+print "done"
+""",
+        "this Lua state was closed\n" * 2 + "done\n",
+    ),
+    Case(
+        "a level ends while threads of Python are inside of its function, and come to it",
+        "engine",
+        """
+state [==[
+local py = require "moonferry.python"
+"""
+        + USES
+        + """
+py.main.f = function(wait)
+  wait()
+  return used()
+end
+py.main.g = used
+py.main.h = function(x) return x + 1 end
+py.exec [[
+"""
+        + RESTS
+        + """
+inside = threading.Event()
+def call_g():
+    try:
+        print("the other function", g(), flush=True)
+    except RuntimeError as error:
+        print(error, flush=True)
+def wait():
+    inside.set()
+    rests()  # until the end of the level waits for this thread
+    print("the thread itself goes on", h(1), flush=True)
+    other = threading.Thread(target=call_g)
+    other.start()
+    other.join()
+def work():
+    print("the function", int(f(wait)), flush=True)
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+]]
+]==]
+require("moonferry.python").main.thread:join()
+print "done"
+""",
+        "the thread itself goes on 2\nthis Lua state was closed\nthe function 1111\ndone\n",
+    ),
+    Case(
+        "an engine has Lua collect where no Lua runs",
+        "engine",
+        """
+local mf, py = require "moonferry", require "moonferry.python"
+py.op.add(1, 1)
+for _ = 1, 10 do mf.zeros({ 10 }, "float32") end
+function collected(times)
+  print(times, mf.ledger().tensors)
+end
+""",
+        "1\t10\n2\t0\n",
+    ),
+]
