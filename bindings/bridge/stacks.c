@@ -64,8 +64,7 @@ static lua_State *choose_stack(mf__state *state) {
 /* While the closing thread waits for those that are inside, nobody else gets in: Lua may have finalized what a new call
  * would use. */
 static int may_enter(const mf__state *state) {
-  if (mf__state_is_over(state)) return 0;
-  return state->closer == NULL || state->closer == mf__self() || stack_of_thread(state) != NULL;
+  return !mf__state_is_over(state) && (state->closer == NULL || stack_of_thread(state) != NULL);
 }
 
 lua_State *mf__state_enter(mf__state *state) {
@@ -106,7 +105,6 @@ void mf__state_leave(mf__state *state, lua_State *L) {
 
 static lua_State *peek(mf__state *state) {
   if (state->owner != NULL && state->owner != mf__self()) return NULL;
-  if (state->closer != NULL && state->closer != mf__self()) return NULL;
   lua_State *L = mf__top != NULL ? stack_of_thread(state) : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
   if (L == NULL || !mf__has_room(L, 8)) return NULL;

@@ -1,6 +1,7 @@
-"""How a level of an engine (engine.c) ends, a Lua state that its thread closes while Python goes on; as in cases.py.
+"""Endings of one of the languages that the other one notices; as in cases.py.
 
-A thread of Python's may be in a function of the level then, and Lua finalizes what that function still uses."""
+A level of an engine (engine.c) is a Lua state that its thread closes while Python goes on. A thread of Python's may be
+in a function of the level then, and Lua finalizes what that function still uses."""
 
 from cases import Case
 
@@ -239,6 +240,47 @@ require("moonferry.python").main.thread:join()
 print "done"
 """,
         "the thread itself goes on 2\nthis Lua state was closed\nthe function 1111\ndone\n",
+    ),
+    Case(
+        "a daemon thread calls a Lua function after py.finish",
+        "lua",
+        """
+py.main.f = function() return 1 end
+py.exec [[
+import os, threading
+reader, writer = os.pipe()
+answers, answer = os.pipe()
+def work():
+    os.read(reader, 1)
+    try:
+        f()
+    except RuntimeError as error:
+        os.write(answer, f"{error}\\n".encode())
+threading.Thread(target=work, daemon=True).start()
+]]
+local function open(name, mode) return assert(io.open(("/proc/self/fd/%d"):format(py.main[name]), mode)) end
+local tell, answers = open("writer", "w"), open("answers", "r")
+assert(py.finish { wait = 60 })
+tell:write "x"
+tell:close()
+print(answers:read())
+print "done"
+""",
+        "Python has ended in this process\ndone\n",
+    ),
+    Case(
+        "Lua finalizes Python by a function of C's",
+        "lua",
+        """
+local ffi = require "ffi"
+local add = py.op.add
+ffi.cdef "int PyGILState_Ensure(void); int Py_FinalizeEx(void);"
+ffi.C.PyGILState_Ensure()
+print(ffi.C.Py_FinalizeEx())
+print(pcall(add, 1, 1))
+print "done"
+""",
+        "0\nfalse\tPython is not running (any more)\ndone\n",
     ),
     Case(
         "an engine has Lua collect where no Lua runs",

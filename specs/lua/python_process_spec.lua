@@ -306,3 +306,22 @@ ZeroDivisionError
 ]], text)
   end)
 end)
+
+describe("a Lua that hosts Python", function()
+  it("raises an error where calls nest to the end of the C stack", function()
+    local status, text = process.run([[
+local add, levels = require("moonferry.python").op.add, 0
+local function deeper()
+  local ok, why = pcall(add, 1, 1)
+  if not ok then return why end
+  levels = levels + 1
+  local _, answer = coroutine.resume(coroutine.create(deeper))
+  return answer
+end
+print(deeper(), levels > 1000)
+print(add(1, 1))
+]])
+    assert.are.equal("C stack overflow\ttrue\n2\n", text)
+    assert.are.equal(0, status)
+  end)
+end)
