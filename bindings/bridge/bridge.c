@@ -154,21 +154,6 @@ int mf__bridge_close_begins(lua_State *L) {
   return 0;
 }
 
-static int may_close(lua_State *L) {
-  const mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(1));
-  const mf__state *state = bridge != NULL ? bridge->state : NULL;
-  enum { BELOW_FINALIZER = 2 };
-  lua_Debug below;
-  const int may = state != NULL && !state->hosted && state->closer == NULL;
-  lua_pushboolean(L, may && !lua_getstack(L, BELOW_FINALIZER, &below));
-  return 1;
-}
-
-void mf__bridge_push_may_close(lua_State *L, int bridge) {
-  lua_rawgeti(L, bridge, MF__BRIDGE_STATE);
-  lua_pushcclosure(L, may_close, 1);
-}
-
 void mf__state_register(lua_State *L, mf__state *state) {
   push_box(L)->state = state;
   lua_setfield(L, LUA_REGISTRYINDEX, BOX);

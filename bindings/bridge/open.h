@@ -23,11 +23,6 @@ void mf__bridge_metatable(lua_State *L, int bridge, int slot);
 int mf__bridge_close_begins(lua_State *L);
 void mf__bridge_closes_with(lua_State *L, int object);
 
-/* Leaves a Lua function on the stack for finalizers of FFI objects, which tells the one that calls it whether Lua may
- * be closing, so that a call that another thread has in Lua may still use the object: nothing of Lua's is below. A C
- * program that calls Lua's collector looks the same. Needs no memory, fails never. */
-void mf__bridge_push_may_close(lua_State *L, int bridge);
-
 /* Makes the second of them; the first is there already. */
 void mf__put_fault(lua_State *L, int bridge);
 

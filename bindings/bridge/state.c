@@ -85,15 +85,17 @@ static void free_bridges(mf__state *state) {
   }
 }
 
-/* How much finalizers may allocate while a state closes, even if it has reached its limit: what they cannot give back
- * then is lost. */
-#define CLOSING_NBYTES 65536
+/* Lets finalizers allocate so much while a state closes, even if it has reached its limit: what they cannot give back
+ * then is lost. It grows with what Lua has, because each FFI object takes a place in a list until the end. */
+static void allow_closing(mf__memory *memory) {
+  if (memory->limit != 0) memory->limit = memory->used + memory->used / 4 + 65536;
+}
 
 /* Runs finalizers of Lua's and deleters, and those may run Python code, which finds the state closed. */
 static void close_lua(mf__state *state) {
   lua_State *L = state->L;
   mf__state_shut(state);
-  if (state->memory != NULL && state->memory->limit != 0) state->memory->limit = state->memory->used + CLOSING_NBYTES;
+  if (state->memory != NULL) allow_closing(state->memory);
   if (state->hosted) lua_close(L);
 }
 

@@ -365,8 +365,6 @@ static void put_verbs(lua_State *L, int bridge) {
   mf__put_verbs(L, verbs, bridge);
   mf__push_release(L, bridge);
   lua_setfield(L, -2, "release");
-  mf__bridge_push_may_close(L, bridge);
-  lua_setfield(L, -2, "may_close");
 }
 
 int mf__bridge_open(lua_State *L) {

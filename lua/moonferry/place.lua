@@ -10,43 +10,58 @@ local ffi = require "ffi"
 
 local place = {}
 
-local error, gc, getmetatable, new, newproxy, pcall = error, ffi.gc, getmetatable, ffi.new, newproxy, pcall
+local error, gc, getmetatable, new, newproxy, next, pcall = error, ffi.gc, getmetatable, ffi.new, newproxy, next, pcall
+local getfenv = getfenv
 
--- Tells a finalizer whether Lua may be closing, and another thread may still use what Lua finalizes; nil where there
--- are no other threads.
-local may_close
-
--- Whether Lua is closing, which finalizes no FFI object that is made from then on.
+-- Whether Lua is closing: it has finalized all FFI objects then or is about to, in any order, and goes on to userdata.
+-- Finalizers of those, and threads of Python's that the bridge waits for, may still use what they have.
 local closing = false
 
--- object -> whether a userdata gives it back, of those whose finalizer must not, because Lua may be closing: with true
--- a userdata does, with false it was given back before. nil before the first.
-local by_userdata
+-- object -> what gives it back, of those that Lua finalized when it was closing, or looked so; nil while there are none.
+local waiting
+
+-- object -> true, of those that were given back while Lua was closing, whose finalizer is called all the same; nil
+-- before the first.
+local given_back
 
 local finishes = {} -- a finalizer -> what gives back
 
---- From now on asks a C function of the bridge for that.
----@param ask function
-function place.may_close(ask)
-  may_close = ask
-end
-
+--- Lua is closing.
 function place.close_begins()
   closing = true
 end
 
--- Userdata are finalized after all FFI objects when Lua is closed, and the bridge to Python has waited meanwhile for
--- the threads that are in Lua; otherwise in the next cycle.
-local function put_off(object, finish)
-  local userdata = newproxy(true)
-  getmetatable(userdata).__gc = function()
-    if by_userdata[object] then
-      by_userdata[object] = nil
-      finish(object)
+-- Where a finalizer finds in Lua's stack who has called it, behind pcall and itself. There is nobody if Lua is closing,
+-- or if a program in C has Lua collect.
+local CALLER = 3
+
+local function give_back_waiting()
+  local all = waiting
+  waiting = nil
+  local object, finish = next(all)
+  while object ~= nil do
+    finish(object)
+    object, finish = next(all, object)
+  end
+end
+
+-- Finalizers of userdata may make more userdata, which LuaJIT finalizes next, ten times at most. Those of ours are the
+-- last: they make another one each time, until the ninth gives back. Where Lua is not closing the next cycle does.
+local TIMES = 8
+local function wait(times)
+  getmetatable(newproxy(true)).__gc = function()
+    if not (closing and times > 0 and pcall(wait, times - 1)) then
+      give_back_waiting()
     end
   end
-  by_userdata = by_userdata or {}
-  by_userdata[object] = true
+end
+
+local function put_off(object, finish)
+  if waiting == nil then
+    wait(TIMES)
+    waiting = {}
+  end
+  waiting[object] = finish
 end
 
 --- Gives the object that finalizer.
@@ -56,7 +71,7 @@ end
 ---@return T
 function place.arm(object, finalize)
   gc(object, finalize)
-  if closing then
+  if closing then -- then Lua takes no finalizer any more
     put_off(object, finishes[finalize])
   end
   return object
@@ -69,9 +84,12 @@ local arm = place.arm
 ---@param object T
 ---@return T
 function place.disarm(object)
-  if closing then -- then its finalizer is called all the same
-    by_userdata = by_userdata or {}
-    by_userdata[object] = false
+  if closing then
+    given_back = given_back or {}
+    given_back[object] = true
+    if waiting ~= nil then
+      waiting[object] = nil
+    end
   end
   return gc(object, nil)
 end
@@ -93,11 +111,10 @@ function place.finalizer(give_back)
   end
 
   function finalize(object)
-    if by_userdata ~= nil and by_userdata[object] == false then
-      return
-    elseif may_close == nil or not may_close() then
+    local may_close = closing or not pcall(getfenv, CALLER)
+    if not may_close then
       finish(object)
-    elseif not pcall(put_off, object, finish) then
+    elseif not (given_back and given_back[object] or pcall(put_off, object, finish)) then
       gc(object, finalize)
     end
   end
@@ -112,7 +129,12 @@ function place.finalizer(give_back)
   return finalize
 end
 
+jit.off(give_back_waiting)
+jit.off(wait)
 jit.off(put_off)
+
+-- Lua finalizes this when it is closed, and before only where nothing can use this module any more.
+place.last = gc(new "char[1]", place.close_begins)
 
 local function nothing() end
 

@@ -116,7 +116,6 @@ local function start(options)
   end
   py.None = verbs.None
   crossing.through(verbs.release)
-  places.may_close(verbs.may_close)
   verbs.ended = bridge.ended
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit

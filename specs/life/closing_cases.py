@@ -38,7 +38,59 @@ end
 make()
 """
 
+# Finalizers of a level, one made by the other, which use what Lua has finalized by then.
+FINALIZERS = """
+local mf = require "moonferry"
+local function use_at_end(i, times)
+  local t, r = mf.full({ 1000 }, i, "float64"), mf.ring({ 4 }, "float32", 2)
+  getmetatable(newproxy(true)).__gc = function()
+    local v, slot = t:view({ 1, 3 }):copy(), r:begin(0)
+    r:publish()
+    sum, count = (sum or 0) + t:get(999) + v:get(1) + slot.size, (count or 0) + 1
+    if count %% 10 == 0 then print(sum) end
+    if times > 0 then use_at_end(i, times - 1) end
+    if i %% 2 == 0 then t:close() end
+    if i %% 3 == 0 then r:close() end
+    kept = t
+  end
+end
+for i = 1, 10 do use_at_end(i, %d) end
+"""
+LEFT = """
+local left = require("moonferry").ledger()
+print(left.tensors, left.storages, left.bytes)
+"""
+
 CASES = [
+    Case(
+        "finalizers of Lua's use tensors when its state ends",
+        "engine",
+        f"state [==[{FINALIZERS % 0}]==]{LEFT}",
+        "150\n0\t0\t0\n",
+    ),
+    Case(
+        "finalizers of Lua's that make others use tensors when its state ends",
+        "engine",
+        f"state [==[{FINALIZERS % 3}]==]{LEFT}",
+        "150\n300\n450\n600\n0\t0\t0\n",
+    ),
+    Case(
+        "finalizers of Lua's use tensors when its state ends, beside Python",
+        "engine",
+        f"state [==[require('moonferry.python').op.add(1, 1) {FINALIZERS % 1}]==]{LEFT}",
+        "150\n300\n0\t0\t0\n",
+    ),
+    Case(
+        "finalizers of Lua's use tensors when Python closes its state",
+        "python",
+        f"""
+lua = mf.Lua()
+lua.execute('''{FINALIZERS % 1}''')
+lua.close()
+print(mf.ledger().tensors, mf.ledger().storages, mf.ledger().bytes)
+""",
+        "150\n300\n0 0 0\n",
+    ),
     Case(
         "a level ends while its Lua has views of the engine's memory",
         "engine",

@@ -432,3 +432,17 @@ def test_the_collector_keeps_pace_with_a_script_that_has_used_two_thirds():
     lua.gccollect()
     lua.set_max_memory(int(lua.get_memory_used() * 1.5))
     lua.execute("for i = 1, 500000 do local made = { i } end")
+
+
+def test_a_state_that_closes_at_its_limit_loses_no_tensor():
+    before = mf.ledger()
+    lua = mf.Lua(max_memory=1 << 23)
+    lua.execute("mf, made, full = require 'moonferry', {}, {}")
+    with pytest.raises(mf.LuaMemoryError):
+        lua.execute("while true do made[#made + 1] = mf.zeros({ 1 }, 'uint8') end")
+    for size in (1000, 100, 1):
+        with pytest.raises(mf.LuaMemoryError):
+            lua.execute("local size = ... while true do full[#full + 1] = ('y'):rep(size) .. #full end", size)
+    assert mf.ledger().tensors > 1000
+    lua.close()
+    assert mf.ledger() == before
