@@ -31,8 +31,8 @@ function place.close_begins()
   closing = true
 end
 
--- Where a finalizer finds in Lua's stack who has called it, behind pcall and itself. There is nobody if Lua is closing,
--- or if a program in C has Lua collect.
+-- Where a finalizer finds in Lua's stack who has called it, behind pcall and itself. There is nobody if Lua is
+-- closing, or if a program in C has Lua collect.
 local CALLER = 3
 
 local function give_back_waiting()
