@@ -399,12 +399,13 @@ class Lua(_options.NoAttributes, _lua.State):
         return limit if total or limit == 0 else limit - base
 
     def get_memory_used(self, total: bool = False) -> int | None:
-        """Returns the bytes in use, or None if memory is not counted. total: includes an empty state's memory."""
+        """Returns the bytes in use, 0 at least, or None if memory is not counted. total: includes an empty state's
+        memory, which can have shrunk a little since."""
         account = _lua.memory(self)
         if account is None:
             return None
         used, base, _ = account
-        return used if total else used - base
+        return used if total else max(used - base, 0)
 
     def set_max_memory(self, max_memory: int, total: bool = False) -> None:
         """Sets the limit in bytes; 0 removes it. total: includes an empty state's memory."""
