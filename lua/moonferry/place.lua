@@ -17,7 +17,7 @@ local getfenv = getfenv
 -- Finalizers of those, and threads of Python's that the bridge waits for, may still use what they have.
 local closing = false
 
--- object -> what gives it back, of those that Lua finalized when it was closing, or looked so; nil while there are none.
+-- object -> what gives it back, of those that Lua finalized when it was closing, or looked so; nil if there are none.
 local waiting
 
 -- object -> true, of those that were given back while Lua was closing, whose finalizer is called all the same; nil
