@@ -43,7 +43,6 @@ many_axes = np.zeros((1,) * 30)
 lua = mf.Lua()
 call_back = lua.eval("function(f, x) return f(x) end")
 fails = lua.eval("function() error('no') end")
-
 table, hashed = lua.table(1, 2, 3), lua.table(a=1, b=2)
 
 
