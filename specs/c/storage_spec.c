@@ -385,6 +385,44 @@ static void callbacks_come_one_after_the_other(void **state) {
   }
 }
 
+/* Memory whose callback releases the tensor before it, as arrays have that two libraries make of one another. */
+typedef struct link {
+  mf_tensor *before;
+  int at_once; /* whether the one before had ended when the callback's release returned */
+} link;
+
+enum { NLINKS = 100000, NEAREST = 8 };
+static int depth, deepest, links_left;
+
+static void end_link(void *ctx) {
+  link *l = ctx;
+  deepest = ++depth > deepest ? depth : deepest;
+  links_left--;
+  const int left = links_left;
+  mf_tensor_release(l->before);
+  l->at_once = links_left < left;
+  depth--;
+}
+
+static void a_chain_of_any_length_ends_on_a_small_stack(void **state) {
+  static link links[NLINKS];
+  unsigned char memory[4];
+  const DLTensor view = {.data = memory, .ndim = 0, .dtype = {kDLInt, 32, 1}};
+  mf_tensor *t = NULL;
+  (void)state;
+  for (int i = 0; i < NLINKS; i++) {
+    links[i].before = t;
+    OK(mf_tensor_wrap(&view, 0, end_link, &links[i], &t, &spec_err));
+  }
+  depth = deepest = 0;
+  links_left = NLINKS;
+  mf_tensor_release(t);
+  assert_int_equal(links_left, 0);
+  assert_in_range(deepest, NEAREST, 64);
+  for (int i = 1; i < NEAREST; i++) assert_true(links[NLINKS - i].at_once);
+  assert_ledger(0, 0, 0);
+}
+
 static void a_mark_tells_that_the_memory_is_free(void **state) {
   unsigned char memory[4];
   int32_t mark = 0;
@@ -415,6 +453,7 @@ int main(void) {
       SPEC(an_export_that_came_back_is_nothing_foreign),
       SPEC(another_library_keeps_its_deleter),
       SPEC(callbacks_come_one_after_the_other),
+      SPEC(a_chain_of_any_length_ends_on_a_small_stack),
       SPEC(a_mark_tells_that_the_memory_is_free),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -208,6 +208,27 @@ def test_imports_chain_through_any_number_of_hands():
     assert t.data_ptr == a.ctypes.data and t.tolist() == [0, 1, 2]
 
 
+def test_a_long_chain_goes_on_a_small_stack():
+    """As a loop makes that passes an array to another library and takes it back, for hours."""
+
+    def work():
+        t = mf.zeros((3,))
+        for _ in range(5000):
+            t = mf.from_dlpack(np.from_dlpack(t))
+            t = mf.asarray(memoryview(t))
+        del t
+        left.append(tuple(mf.ledger()))
+
+    left, usual = [], threading.stack_size(128 * 1024)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(usual)
+    assert left == [(0, 0, 0, 0)]
+
+
 @KINDS
 def test_a_name_is_what_it_says_wherever_it_lies(version):
     capsule = mf.zeros((100,)).__dlpack__(max_version=version)

@@ -122,6 +122,12 @@ static bool wants_release(const mf__storage *s) {
   }
 }
 
+/* How many deleters and callbacks of storages this thread is in, one below the other: each may release what keeps the
+ * next one, as in arrays that two libraries have made of one another in turn. Beyond so many the next becomes due, so
+ * that a chain of any length ends on a small C stack. */
+static _Thread_local int nested;
+enum { NESTED_MAX = 16 };
+
 /* Foreign code comes last, when nothing of ours is left for it to find half done. */
 static void end_storage(mf__storage *s) {
   const origin_kind origin = (origin_kind)s->origin;
@@ -133,9 +139,11 @@ static void end_storage(mf__storage *s) {
   mf__count(MF__BYTES, -s->nbytes);
   mf__free(s, s->block);
   if (!wanted) return;
+  nested++;
   if (origin == WRAPPED) release(holder);
   else if (origin == IMPORTED) ((DLManagedTensorVersioned *)holder)->deleter(holder);
   else ((DLManagedTensor *)holder)->deleter(holder);
+  nested--;
 }
 
 /* Storages whose foreign code is due, the last one first. A stack without a lock, so that a fork cannot leave one
@@ -204,7 +212,7 @@ void mf__storage_release(mf__storage *s, bool foreign_allowed) {
   if (!mf__refs_drop(&s->refs)) return;
   if (s->record != NULL) mf__ops_of(s->record)->release(s);
   else if (!fences_are_done(s)) push(&fenced, s);
-  else if (foreign_allowed) end_storage(s);
+  else if (foreign_allowed && nested < NESTED_MAX) end_storage(s);
   else mf__storage_end(s);
 }
 
