@@ -97,8 +97,7 @@ function owner.hold(object)
 end
 
 -- When the state closes, its tensors are released first; then the flags that they set are freed.
-owner.last = newproxy(true)
-getmetatable(owner.last).__gc = owner.sweep
+places.at_end(owner.sweep)
 
 --- Drops this owner if C is done with its memory.
 function owner.check(flag)

@@ -25,6 +25,13 @@ local waiting
 local given_back
 
 local finishes = {} -- a finalizer -> what gives back
+local endings = {} -- what is called when Lua has closed, behind all that was given back
+
+--- Has `call` called when Lua closes, behind all that is given back then.
+---@param call fun()
+function place.at_end(call)
+  endings[#endings + 1] = call
+end
 
 --- Lua is closing.
 function place.close_begins()
@@ -35,6 +42,9 @@ end
 -- closing, or if a program in C has Lua collect.
 local CALLER = 3
 
+-- A program may have taken this function away before; then all is given back where it is finalized.
+local can_wait = getfenv ~= nil
+
 local function give_back_waiting()
   local all = waiting
   waiting = nil
@@ -42,6 +52,9 @@ local function give_back_waiting()
   while object ~= nil do
     finish(object)
     object, finish = next(all, object)
+  end
+  for i = 1, closing and #endings or 0 do
+    endings[i]()
   end
 end
 
@@ -71,7 +84,7 @@ end
 ---@return T
 function place.arm(object, finalize)
   gc(object, finalize)
-  if closing then -- then Lua takes no finalizer any more
+  if closing and can_wait then -- then Lua takes no finalizer any more
     put_off(object, finishes[finalize])
   end
   return object
@@ -111,7 +124,7 @@ function place.finalizer(give_back)
   end
 
   function finalize(object)
-    local may_close = closing or not pcall(getfenv, CALLER)
+    local may_close = can_wait and (closing or not pcall(getfenv, CALLER))
     if not may_close then
       finish(object)
     elseif not (given_back and given_back[object] or pcall(put_off, object, finish)) then

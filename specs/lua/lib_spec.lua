@@ -132,6 +132,19 @@ describe("the library", function()
     assert.are.equal(0, code, output)
   end)
 
+  it("gives back what Lua collects where the program has taken getfenv away", function()
+    local program = [[
+      getfenv = nil
+      local mf = require "moonferry"
+      for _ = 1, 100 do mf.zeros({ 3 }, "int8") end
+      collectgarbage()
+      collectgarbage()
+      assert(mf.ledger().tensors == 0)
+    ]]
+    local output, code = run(program, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
+    assert.are.equal(0, code, output)
+  end)
+
   it("outlives every tensor, also those alive when the state closes", function()
     local program = [[
       local mf = require "moonferry"

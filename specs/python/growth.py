@@ -43,7 +43,7 @@ many_axes = np.zeros((1,) * 30)
 lua = mf.Lua()
 call_back = lua.eval("function(f, x) return f(x) end")
 fails = lua.eval("function() error('no') end")
-table, hashed = lua.table(1, 2, 3), lua.table(a=1, b=2)
+table, hashed, long_table = lua.table(1, 2, 3), lua.table(a=1, b=2), lua.table_from(list(range(300)))
 
 
 def began(step="coroutine.yield(1)"):
@@ -134,6 +134,7 @@ CALLS = {
     "a coroutine that is sent an error": lambda: refused(began().throw, ValueError("no")),
     "an iteration that is left": lambda: (next(iter(table)), next(iter(table.items())), next(iter(hashed.values()))),
     "a Lua state": lambda: mf.Lua().eval("1 + 1"),
+    "a Lua state that wraps": other_state("x = require'moonferry'.wrap(require'ffi'.new('char[4]'), 4, 'int8')"),
     "a Lua state that is in itself": lambda: [s.globals().__setitem__("x", [s]) for s in [mf.Lua()]],
     "a Lua state in which a scope was left open": other_state(LEFT_OPEN),
     "floats and bytes to Lua and back": lambda: call_back(lambda x: bytes(3000), call_back(lambda x: x / 3, 0.1)),
@@ -405,7 +406,6 @@ def ring():
         yield made
 
 
-long_table = lua.table_from(list(range(300)))
 flat, truth, one, whole = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1)), mf.tensor(3, "int8")
 cuda, deep = type("Cuda", (), {"__cuda_array_interface__": {}}), "[" * 70 + "]" * 70
 odd_strides = np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"]
