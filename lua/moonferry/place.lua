@@ -25,12 +25,15 @@ local waiting
 local given_back
 
 local finishes = {} -- a finalizer -> what gives back
-local endings = {} -- what is called when Lua has closed, behind all that was given back
 
---- Has `call` called when Lua closes, behind all that is given back then.
+-- What is called when Lua closes, behind all that was given back. Weak: a finalizer must not reach an object that has
+-- one, because LuaJIT's table of finalizers would keep it for ever.
+local endings = setmetatable({}, { __mode = "k" })
+
+--- Has `call` called when Lua closes, behind all that is given back then, if the caller's module is still there.
 ---@param call fun()
 function place.at_end(call)
-  endings[#endings + 1] = call
+  endings[call] = true
 end
 
 --- Lua is closing.
@@ -53,8 +56,10 @@ local function give_back_waiting()
     finish(object)
     object, finish = next(all, object)
   end
-  for i = 1, closing and #endings or 0 do
-    endings[i]()
+  local ending = closing and next(endings) or nil
+  while ending ~= nil do
+    ending()
+    ending = next(endings, ending)
   end
 end
 
