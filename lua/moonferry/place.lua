@@ -4,8 +4,8 @@
 -- not be parted is called protected, and whoever caught an error there puts it right, which takes no memory. Another
 -- call of the library can come between any two instructions of one (a finalizer's wherever compiled code is left, a
 -- metamethod's, a hook's): it gets a place of its own. Invariant: no two calls have the same place; what nobody takes
--- from a place is given back with the place, and a finalizer that had no memory is called again. Must not know: what is
--- in a place.
+-- from a place is given back with the place, and a finalizer that had no memory is called again; what Lua finalizes
+-- when it closes is given back behind all that may use it. Must not know: what is in a place.
 local ffi = require "ffi"
 
 local place = {}
@@ -76,8 +76,9 @@ end
 
 local function put_off(object, finish)
   if waiting == nil then
+    local made = {} -- first: there may be no memory for it
     wait(TIMES)
-    waiting = {}
+    waiting = made
   end
   waiting[object] = finish
 end
