@@ -28,7 +28,7 @@ crossing.box = ffi.new("mf_tensor *[1]")
 
 local function move(box, handle)
   box[0] = nil
-  return places.arm(handle, foreign.give_back)
+  return places.arm(handle, foreign.finalize)
 end
 
 -- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference can get its

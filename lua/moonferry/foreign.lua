@@ -9,7 +9,7 @@ local places = require "moonferry.place"
 
 local foreign = {}
 
-local gsub, select = string.gsub, select
+local gsub, pcall, select = string.gsub, pcall, select
 
 -- LuaJIT makes an object of a C function where one is named first. A finalizer may have no memory for that, so what
 -- finalizers call is named here.
@@ -27,10 +27,18 @@ function foreign.through(run)
   run_due = run
 end
 
---- The finalizer of a tensor's handle, which needs no memory.
-foreign.give_back = places.finalizer(function(handle)
+--- Gives a tensor's handle back, which needs no memory.
+---@param handle ffi.cdata*
+function foreign.give_back(handle)
   if release_later(handle) ~= 0 then
     run_due()
+  end
+end
+
+--- The finalizer of a tensor's handle. An error of what is due, which comes when the handle was given back, is nobody's.
+foreign.finalize = places.finalizer(function(handle)
+  if release_later(handle) ~= 0 then
+    pcall(run_due)
   end
 end)
 

@@ -83,22 +83,21 @@ local function put_off(object, finish)
   waiting[object] = finish
 end
 
---- Gives the object that finalizer.
+--- Gives the object that finalizer. Nothing of Lua's comes behind that: an error comes before it, or not at all.
 ---@generic T: ffi.cdata*
 ---@param object T
 ---@param finalize fun(object: T) by place.finalizer
 ---@return T
 function place.arm(object, finalize)
-  gc(object, finalize)
   if closing and can_wait then -- then Lua takes no finalizer any more
     put_off(object, finishes[finalize])
   end
-  return object
+  return gc(object, finalize)
 end
 
 local arm = place.arm
 
---- Takes the object's finalizer away.
+--- Takes the object's finalizer away. As `arm`, nothing of Lua's comes behind that.
 ---@generic T: ffi.cdata*
 ---@param object T
 ---@return T

@@ -44,7 +44,7 @@ local DESCRIPTION_NBYTES = 256
 -- Without a result, for which LuaJIT would want memory when the reference has been taken.
 pcall(ffi.cdef, 'void mf_lua_tensor_keep(mf_tensor *t) __asm__("mf_tensor_retain");')
 -- Where C puts a new tensor.
-local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.give_back,
+local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf_tensor_release, foreign.finalize,
   C.mf_lua_tensor_keep)
 
 local release_later = C.mf_tensor_release_later
@@ -259,9 +259,9 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  local ok, message = pcall(places.arm, handle, foreign.give_back)
+  local ok, message = pcall(places.arm, handle, foreign.finalize)
   if not ok then
-    foreign.give_back(handle)
+    foreign.give_back(places.disarm(handle)) -- it may have had its finalizer before
     error(message, 0)
   end
   return adopt_counted(handle)
@@ -329,7 +329,7 @@ function Tensor:close()
   pressure.subtract(self._cost)
   self._handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
-  if places.release(handle, release_later, foreign.give_back) ~= 0 then
+  if places.release(handle, release_later, foreign.finalize) ~= 0 then
     foreign.run()
   end
   if release_flag then

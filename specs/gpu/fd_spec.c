@@ -90,6 +90,22 @@ static void one_memory(void **state) {
   close_memory();
 }
 
+/* In a process without a standard input the library's copy of the descriptor is 0. */
+static void a_descriptor_may_be_0(void **state) {
+  (void)state;
+  open_memory();
+  const int fd = exported(), input = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  mf_tensor *t = imported(fd);
+  mf_tensor_release(t);
+  synchronize(0);
+  mf_releases_run();
+  trim(gpu(0));
+  dup2(input, STDIN_FILENO);
+  close(input);
+  close_memory();
+}
+
 /* The import outlives the tensor while work on it is queued, and the bytes stay Vulkan's after it. */
 static void it_ends_after_its_work(void **state) {
   (void)state;
@@ -176,7 +192,7 @@ static void each_failing_call(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(it_ends_after_its_work), SPEC(misuse),
-                                     SPEC(each_failing_call)};
+  const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(a_descriptor_may_be_0),
+                                     SPEC(it_ends_after_its_work), SPEC(misuse), SPEC(each_failing_call)};
   return RUN(tests);
 }
