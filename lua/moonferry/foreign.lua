@@ -35,7 +35,7 @@ function foreign.give_back(handle)
   end
 end
 
---- The finalizer of a tensor's handle. An error of what is due, which comes when the handle was given back, is nobody's.
+--- The finalizer of a tensor's handle. An error of what is due comes when the handle was given back, and is dropped.
 foreign.finalize = places.finalizer(function(handle)
   if release_later(handle) ~= 0 then
     pcall(run_due)
