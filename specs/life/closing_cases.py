@@ -47,7 +47,7 @@ local function use_at_end(i, times)
     local v, slot = t:view({ 1, 3 }):copy(), r:begin(0)
     r:publish()
     sum, count = (sum or 0) + t:get(999) + v:get(1) + slot.size, (count or 0) + 1
-    if count %% 10 == 0 then print(sum) end
+    if count %% 10 == 0 then print(sum) io.flush() end
     if times > 0 then use_at_end(i, times - 1) end
     if i %% 2 == 0 then t:close() end
     if i %% 3 == 0 then r:close() end
