@@ -17,11 +17,12 @@ mf__bridge *mf__bridge_new(lua_State *L, int bridge, const mf__policy *policy);
  * MF__BRIDGE_FAULT. */
 void mf__bridge_metatable(lua_State *L, int bridge, int slot);
 
-/* For the finalizer of the FFI object that mf__bridge_closes_with has put into Lua's registry: begins the end of the
- * state, after a call of the function that comes second. Lua finalizes all FFI objects when it is closed, in any order,
- * and then userdata. */
-int mf__bridge_close_begins(lua_State *L);
+/* Puts the FFI object at ${object} into Lua's registry, so that Lua finalizes it when it is closed: with all other FFI
+ * objects, in any order, and before userdata. */
 void mf__bridge_closes_with(lua_State *L, int object);
+
+/* A Lua function (object, begins) for that object's finalizer: calls ${begins} and begins the end of the state. */
+int mf__bridge_close_begins(lua_State *L);
 
 /* Makes the second of them; the first is there already. */
 void mf__put_fault(lua_State *L, int bridge);

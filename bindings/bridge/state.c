@@ -56,7 +56,7 @@ static void await_others(mf__state *state) {
   PyGILState_Release(gil);
 }
 
-/* What the lock guards: the thread has it, as each that runs Lua has. */
+/* The lock guards both fields, and this thread has it, because it runs Lua. */
 void mf__state_close_begin(mf__state *state) {
   state->closer = mf__self();
   await_others(state);

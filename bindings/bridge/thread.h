@@ -88,7 +88,7 @@ struct mf__state {
   const void *heir;  /* the waiter that was last made the owner, until it has woken up */
   unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
   const void *closer; /* the thread that has begun to close it, as mf__self; or NULL */
-  int is_closers;     /* no other thread goes on there any more */
+  int is_closers;     /* only the closer may go on there */
   int inside;        /* how many calls into Lua there are, */
   int busy;          /* and how many of them are on the main stack */
   lua_State *service; /* a stack on which nothing ever runs but what makes other stacks */

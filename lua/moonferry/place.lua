@@ -10,27 +10,28 @@ local ffi = require "ffi"
 
 local place = {}
 
-local error, gc, getmetatable, new, newproxy, next, pcall = error, ffi.gc, getmetatable, ffi.new, newproxy, next, pcall
-local getfenv = getfenv
+local error, gc, getmetatable, new, newproxy, pcall = error, ffi.gc, getmetatable, ffi.new, newproxy, pcall
+local getfenv, pairs = getfenv, pairs
 
 -- Whether Lua is closing: it has finalized all FFI objects then or is about to, in any order, and goes on to userdata.
 -- Finalizers of those, and threads of Python's that the bridge waits for, may still use what they have.
 local closing = false
 
--- object -> what gives it back, of those that Lua finalized when it was closing, or looked so; nil if there are none.
+-- object -> what gives it back: the objects that Lua has finalized because it was closing or seemed to be. nil if there
+-- are none.
 local waiting
 
--- object -> true, of those that were given back while Lua was closing, whose finalizer is called all the same; nil
+-- object -> true: the objects that were given back while Lua was closing. Lua calls their finalizers all the same. nil
 -- before the first.
 local given_back
 
 local finishes = {} -- a finalizer -> what gives back
 
--- What is called when Lua closes, behind all that was given back. Weak: a finalizer must not reach an object that has
--- one, because LuaJIT's table of finalizers would keep it for ever.
+-- What is called when Lua closes, after everything was given back. The table is weak because a finalizer must not reach
+-- an object that has one: LuaJIT's table of finalizers would keep that for ever.
 local endings = setmetatable({}, { __mode = "k" })
 
---- Has `call` called when Lua closes, behind all that is given back then, if the caller's module is still there.
+--- When Lua closes, `call` is called after everything was given back, if the caller's module is still there.
 ---@param call fun()
 function place.at_end(call)
   endings[call] = true
@@ -51,15 +52,13 @@ local can_wait = getfenv ~= nil
 local function give_back_waiting()
   local all = waiting
   waiting = nil
-  local object, finish = next(all)
-  while object ~= nil do
+  for object, finish in pairs(all) do
     finish(object)
-    object, finish = next(all, object)
   end
-  local ending = closing and next(endings) or nil
-  while ending ~= nil do
-    ending()
-    ending = next(endings, ending)
+  if closing then
+    for ending in pairs(endings) do
+      ending()
+    end
   end
 end
 

@@ -385,7 +385,8 @@ static void callbacks_come_one_after_the_other(void **state) {
   }
 }
 
-/* Memory whose callback releases the tensor before it, as arrays have that two libraries make of one another. */
+/* Memory whose release callback releases the tensor before it. Two libraries that make arrays of one another in turn
+ * build such a chain. */
 typedef struct link {
   mf_tensor *before;
   int at_once; /* whether the one before had ended when the callback's release returned */

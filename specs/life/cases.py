@@ -29,6 +29,16 @@ import atexit, gc, os, sys, threading, warnings
 import moonferry as mf
 """
 
+RESTS = """
+import os, threading, time
+def rests(task=os.getpid()):
+    times = 0
+    while times < 10:  # until that thread has slept for a while
+        time.sleep(0.001)
+        state = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
+        times = times + 1 if state == "S" else 0
+"""
+
 CASES = [
     # LuaJIT hosts Python.
     Case("lua_close with Python objects alive", "lua", 'held = py.list { py.dict { a = 1 } } print "done"'),
@@ -157,17 +167,14 @@ py.main.f = function(wait)
   return #t
 end
 py.exec [[
-import threading, time
+"""
+        + RESTS
+        + """
 inside, ending = threading.Event(), threading.Event()
-def main_sleeps():
-    return open("/proc/self/stat").read().rpartition(")")[2].split()[0] == "S"
 def wait():
     inside.set()
     ending.wait()
-    rests = 0
-    while rests < 10:  # until the end of the main thread waits for this one
-        time.sleep(0.001)
-        rests = rests + 1 if main_sleeps() else 0
+    rests()  # until the end of the main thread waits for this one
 def work():
     print("the function gave", f(wait), flush=True)
 threading.Thread(target=work).start()

@@ -3,17 +3,7 @@
 A level of an engine (engine.c) is a Lua state that its thread closes while Python goes on. A thread of Python's may be
 in a function of the level then, and Lua finalizes what that function still uses."""
 
-from cases import Case
-
-RESTS = """
-import os, threading, time
-def rests(task=os.getpid()):
-    times = 0
-    while times < 10:  # until that thread has slept for a while
-        time.sleep(0.001)
-        state = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
-        times = times + 1 if state == "S" else 0
-"""
+from cases import RESTS, Case
 
 # One object of each kind that Lua finalizes, and so many tensors that some are finalized before whatever else is.
 USES = """

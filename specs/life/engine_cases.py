@@ -172,21 +172,15 @@ print "done" io.stdout:flush()
     ),
     *(
         Case(
-            "a thread leaves the process right after it has loaded a library",
+            f"{who} leaves the process right after it has loaded a library",
             host,
-            LOADS % ("load()", "leave(3)"),
+            LOADS % how,
             "Python ended\nthe library ended\n",
             status=3,
         )
-        for host in ("engine", "linked engine")
-    ),
-    *(
-        Case(
-            "Python code on a thread leaves the process right after it has loaded a library",
-            host,
-            LOADS % ("libc = ctypes.CDLL(None)\nload()\nlibc.exit(3)", ""),
-            "Python ended\nthe library ended\n",
-            status=3,
+        for who, how in (
+            ("a thread", ("load()", "leave(3)")),
+            ("Python code on a thread", ("libc = ctypes.CDLL(None)\nload()\nlibc.exit(3)", "")),
         )
         for host in ("engine", "linked engine")
     ),

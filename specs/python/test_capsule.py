@@ -209,7 +209,7 @@ def test_imports_chain_through_any_number_of_hands():
 
 
 def test_a_long_chain_goes_on_a_small_stack():
-    """As a loop makes that passes an array to another library and takes it back, for hours."""
+    """A loop that passes an array to another library and takes it back makes such a chain."""
 
     def work():
         t = mf.zeros((3,))

@@ -122,9 +122,9 @@ static bool wants_release(const mf__storage *s) {
   }
 }
 
-/* How many deleters and callbacks of storages this thread is in, one below the other: each may release what keeps the
- * next one, as in arrays that two libraries have made of one another in turn. Beyond so many the next becomes due, so
- * that a chain of any length ends on a small C stack. */
+/* How many deleters and release callbacks this thread is in, one below the other. They nest where each array keeps
+ * another one alive, as arrays do that two libraries make of one another in turn. The one that would be the seventeenth
+ * becomes due instead, so that a chain of any length ends on a small C stack. */
 static _Thread_local int nested;
 enum { NESTED_MAX = 16 };
 
