@@ -8,6 +8,7 @@ local constants = require("moonferry.cdef").constants
 local foreign = require "moonferry.foreign"
 local places = require "moonferry.place"
 local scope = require "moonferry.scope"
+local tensor = require "moonferry.tensor"
 
 local crossing = {}
 
@@ -41,7 +42,7 @@ function crossing.adopt()
     move(box, handle)
     error(message, 0)
   end
-  return mf.from_handle(handle)
+  return tensor.adopt_armed(handle)
 end
 
 -- A moonferry.Stream of the same value.

@@ -136,8 +136,8 @@ function exchange.from_dlpack(cdata, opts)
   refuse(cdata, "from_dlpack", "a DLManagedTensorVersioned * or a DLManagedTensor *")
 end
 
---- Returns a tensor that takes over one reference of an `mf_tensor *`. Where Lua has no memory for it, the reference is
---- given back.
+--- Returns a tensor that takes over one reference of an `mf_tensor *`, which must have no finalizer. Where Lua has no
+--- memory for it, the reference is given back.
 ---@param cdata ffi.cdata*
 ---@return moonferry.Tensor
 function exchange.from_handle(cdata)

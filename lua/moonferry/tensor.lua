@@ -242,10 +242,13 @@ local function adopt(handle, nbytes)
   return t
 end
 
--- The same of one whose memory Lua has not counted yet.
+--- The same of one whose memory Lua has not counted yet.
+---@param handle ffi.cdata*
+---@return moonferry.Tensor
 local function adopt_counted(handle)
   return adopt(handle, tonumber(C.mf_tensor_nbytes(handle)))
 end
+tensor.adopt_armed = adopt_counted
 
 --- Takes a reference of its own to a tensor that C holds, whose memory Lua has not counted yet.
 ---@param handle ffi.cdata*
@@ -254,14 +257,14 @@ function tensor.keep(handle)
   return adopt_counted(handle_kept(handle))
 end
 
---- Takes over one reference of an `mf_tensor *`, to memory that Lua has not counted yet; where Lua has no memory for
---- that, the reference is given back.
+--- Takes over one reference of an `mf_tensor *` that has no finalizer, to memory that Lua has not counted yet; where Lua
+--- has no memory for that, the reference is given back.
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
   local ok, message = pcall(places.arm, handle, foreign.finalize)
   if not ok then
-    foreign.give_back(places.disarm(handle)) -- it may have had its finalizer before
+    foreign.give_back(handle)
     error(message, 0)
   end
   return adopt_counted(handle)

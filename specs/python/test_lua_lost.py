@@ -44,11 +44,13 @@ MAKERS = {
 }
 
 PROGRAM = """
-local mf, t, new = require "moonferry", ...
+local mf, t, new, others = require "moonferry", ...
 jit.off()
 local ring, taken = mf.ring({ 3 }, "int8", 2)
 local ffi, gl = require "ffi", require "moonferry.gl"
 ffi.cdef 'void spec_keep(mf_tensor *t) __asm__("mf_tensor_retain"); int getpid(void);'
+others_that_have_finalizers = {}
+for i = 1, others or 0 do others_that_have_finalizers[i] = ffi.gc(ffi.new "char[1]", type) end
 local C, owners, room = require "moonferry.lib", require "moonferry.owner", require "moonferry.place".room
 local spec_keep = C.spec_keep
 local function keep(t)
@@ -124,9 +126,9 @@ return at_depth, give_back
 """
 
 
-def opened(maker):
+def opened(maker, others=0):
     lua = mf.Lua(max_memory=0)
-    make, give_back = lua.execute(PROGRAM % maker, mf.zeros((2, 3)), lambda: mf.zeros(3))
+    make, give_back = lua.execute(PROGRAM % maker, mf.zeros((2, 3)), lambda: mf.zeros(3), others)
     for _ in range(3):
         lua.gccollect()
     return lua, make, give_back
@@ -148,6 +150,25 @@ def test_a_limit_at_every_place_loses_nothing(name, depth):
     assert more > 24
     lua.set_max_memory(0)
     give_back()
+
+
+@pytest.mark.parametrize("others", one_in(6, range(12)))
+@pytest.mark.parametrize("name", ["a view", "a tensor of Python's", "a tensor of a reference", "a ring of a handle"])
+def test_a_full_table_of_finalizers_loses_nothing(name, others):
+    """What got no finalizer, because LuaJIT's table of them could not grow, cannot be taken out of it either."""
+    lua, make, give_back = opened(MAKERS[name], others)
+    more = 0
+    while not within(lua, more, make):
+        collect(lua)
+        lua.set_max_memory(0)
+        give_back()
+        for _ in range(2):
+            lua.gccollect()
+        more += 8 * FEWER
+    lua.set_max_memory(0)
+    give_back()
+    del lua, make, give_back
+    assert not any(mf.ledger())
 
 
 @pytest.mark.parametrize("name", ["a tensor", "a view", "a copy"])
