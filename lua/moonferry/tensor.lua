@@ -257,8 +257,8 @@ function tensor.keep(handle)
   return adopt_counted(handle_kept(handle))
 end
 
---- Takes over one reference of an `mf_tensor *` that has no finalizer, to memory that Lua has not counted yet; where Lua
---- has no memory for that, the reference is given back.
+--- Takes over one reference of an `mf_tensor *` that has no finalizer, to memory that Lua has not counted yet; where
+--- Lua has no memory for that, the reference is given back.
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
