@@ -2,6 +2,7 @@
  *
  * Invariant: a thread that comes back to a state that was closed meanwhile goes no further. Must not know: how values
  * cross. */
+#include "../lua/moonferry_lua.h"
 #include "open.h"
 /* Needs Python.h before it. */
 #include <structmember.h>
@@ -96,7 +97,7 @@ static void close_lua(mf__state *state) {
   lua_State *L = state->L;
   mf__state_shut(state);
   if (state->memory != NULL) allow_closing(state->memory);
-  if (state->hosted) lua_close(L);
+  if (state->hosted) mf_lua_close(L);
 }
 
 static void forget_refs(mf__state *state) {

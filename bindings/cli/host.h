@@ -10,6 +10,8 @@
 #include <lualib.h>
 #include <stdbool.h>
 
+#include "../lua/moonferry_lua.h"
+
 /* state.c */
 lua_State *host_open(bool environment); /* libraries open, Moonferry's Lua files found; NULL: no memory */
 int host_call(lua_State *L, int arguments, int results); /* as lua_pcall, with a traceback, and Ctrl-C stops it */

@@ -163,6 +163,6 @@ int cli_lua(int argc, char **argv) {
     return CLI_FOUND;
   }
   const int status = host_report(L, lua_cpcall(L, run_all, &r));
-  lua_close(L);
+  mf_lua_close(L);
   return status != 0 || r.status != 0 ? CLI_FOUND : 0;
 }

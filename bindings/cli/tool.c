@@ -51,7 +51,7 @@ static int run(lua_CFunction body, tool *t) {
   t->status = CLI_USAGE;
   if (L == NULL) return CLI_USAGE;
   const int status = host_report(L, lua_cpcall(L, body, t));
-  lua_close(L);
+  mf_lua_close(L);
   return status == 0 ? t->status : CLI_USAGE;
 }
 

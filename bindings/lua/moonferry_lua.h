@@ -2,6 +2,7 @@
  *
  *   if (mf_lua_push(L, t) == 0) lua_setglobal(L, "vertices");   // otherwise an error message is at the top
  *   mf_tensor *t = mf_lua_check(L, 1);                          // in a lua_CFunction
+ *   mf_lua_close(L);                                            // in place of lua_close
  *
  * `require "moonferry"` must work in the state, and must find the library that this program is linked with. Link the
  * program with libmoonferry and with LuaJIT (if statically, with -Wl,--export-dynamic). */
@@ -69,6 +70,23 @@ static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   lua_pop(L, 1);
   if (t == NULL) luaL_argerror(L, index, "an open Moonferry tensor is expected");
   return t;
+}
+
+static inline int mf_lua__close_begins(lua_State *L) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_getfield(L, -1, "moonferry.place");
+  if (!lua_istable(L, -1)) return 0;
+  lua_getfield(L, -1, "close_begins");
+  lua_call(L, 0, 0);
+  return 0;
+}
+
+/* mf_lua_close(L): as lua_close. Moonferry hears of it first, so that finalizers which a program gave its own FFI objects
+ * (ffi.gc) may close tensors and rings then: LuaJIT calls these in any order, and after lua_close alone one may come
+ * before Moonferry knows, and give back what is given back once more. Threads: the one that uses ${L}. */
+static inline void mf_lua_close(lua_State *L) {
+  (void)lua_cpcall(L, mf_lua__close_begins, NULL);
+  lua_close(L);
 }
 
 #endif /* MOONFERRY_LUA_H */

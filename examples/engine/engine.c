@@ -13,6 +13,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include <moonferry.h>
+#include <moonferry_lua.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,7 +257,7 @@ static void end(engine *e) {
   mf_ledger l;
   lua_getglobal(e->lua, "finish");
   must(e->lua, lua_pcall(e->lua, 0, 0, 0));
-  lua_close(e->lua);
+  mf_lua_close(e->lua);
   mf_ring_release(e->ring);
   glFinish();
   mf_gl_end(e->gl);

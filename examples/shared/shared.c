@@ -114,7 +114,7 @@ static void run_counted(program *p, int frames, const char *picture) {
 /* Python's views go first, then OpenGL, then the memory, then Vulkan. */
 static void end(program *p) {
   mf_ledger l;
-  lua_close(p->lua);
+  mf_lua_close(p->lua);
   glFinish();
   mf_gl_end(p->gl);
   mf_gl_release(p->gl);

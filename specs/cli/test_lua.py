@@ -235,6 +235,25 @@ def test_ctrl_c_ends_a_script_at_whose_end_a_finalizer_does_not_return(tmp_path)
     assert child.wait(timeout=60) == -signal.SIGINT
 
 
+def test_finalizers_of_a_script_that_close_tensors_at_its_end(moonferry, tmp_path):
+    """LuaJIT calls the finalizers of FFI objects in any order, so that a tensor's own may come after or before."""
+    closers = """
+local mf, ffi = require "moonferry", require "ffi"
+closers, left = {}, 200
+for i = 1, left do
+  local t = mf.full({ 1000 }, i)
+  closers[i] = ffi.gc(ffi.new "char[1]", function()
+    t:close()
+    left = left - 1
+    if left == 0 then print "closed" end
+  end)
+end
+"""
+    for words in (["-e", closers], [script(tmp_path, closers)]):
+        done = moonferry(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
+
+
 def test_what_was_printed_comes_before_the_error(moonferry):
     done = subprocess.run([MOONFERRY, "-e", "print 'first' error('then', 0)"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)  # fmt: skip

@@ -46,6 +46,20 @@ local function use_at_end(i, times)
 end
 for i = 1, 10 do use_at_end(i, %d) end
 """
+# Objects of the program's own, whose finalizers close tensors and rings: LuaJIT calls these in any order.
+CLOSERS = """
+local mf, ffi = require "moonferry", require "ffi"
+closers, left = {}, 200
+for i = 1, left do
+  local t, r = mf.full({ 1000 }, i, "float64"), mf.ring({ 4 }, "float32", 2)
+  closers[i] = ffi.gc(ffi.new "char[1]", function()
+    t:close()
+    r:close()
+    left = left - 1
+    if left == 0 then print "closed" io.flush() end
+  end)
+end
+"""
 LEFT = """
 local left = require("moonferry").ledger()
 print(left.tensors, left.storages, left.bytes)
@@ -80,6 +94,17 @@ lua.close()
 print(mf.ledger().tensors, mf.ledger().storages, mf.ledger().bytes)
 """,
         "150\n300\n0 0 0\n",
+    ),
+    Case(
+        "finalizers of a program's FFI objects close tensors when Python closes its state",
+        "python",
+        f"""
+lua = mf.Lua()
+lua.execute('''{CLOSERS}''')
+lua.close()
+print(mf.ledger().tensors, mf.ledger().storages, mf.ledger().bytes)
+""",
+        "closed\n0 0 0\n",
     ),
     Case(
         "a level ends while its Lua has views of the engine's memory",

@@ -1,5 +1,5 @@
 /* header.c: a program in C that hands tensors to a Lua state and takes them from it by moonferry_lua.h; header_spec.lua
- * runs it. It prints what it saw, and the ledger at its end. */
+ * runs it. It prints what it saw, and the ledger at its end. With an argument it runs that, and closes its state. */
 #include <lualib.h>
 #include <moonferry_lua.h>
 #include <stdio.h>
@@ -33,7 +33,19 @@ static int run(lua_State *L, const char *code) {
   return 1;
 }
 
-int main(void) {
+static int run_and_close(const char *code) {
+  mf_ledger alive;
+  lua_State *L = luaL_newstate();
+  luaL_openlibs(L);
+  const int status = run(L, code);
+  mf_lua_close(L);
+  mf_ledger_read(&alive);
+  printf("%d\n", (int)alive.tensors);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1) return run_and_close(argv[1]);
   DLTensor view = {.data = memory, .ndim = 1, .shape = (int64_t[]){6}, .dtype = {kDLFloat, 32, 1}};
   mf_tensor *t;
   mf_ledger alive;
@@ -54,7 +66,7 @@ int main(void) {
   run(L, "package.loaded['moonferry.crossing'].adopt = function() error 'no memory' end");
   int status = mf_lua_push(L, t);
   printf("%d %d %g %d\n", top, status, (double)memory[3], released);
-  lua_close(L);
+  mf_lua_close(L);
   mf_tensor_release(t);
   mf_ledger_read(&alive);
   printf("%d %d\n", released, (int)alive.tensors);
