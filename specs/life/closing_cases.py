@@ -309,6 +309,90 @@ print "done"
         "the thread itself goes on 2\nthis Lua state was closed\nthe function 1111\ndone\n",
     ),
     Case(
+        "Ctrl-C while lua_close waits for a thread of Python",
+        "lua",
+        """
+py.main.f = function(wait) wait() end
+py.exec [[
+import signal
+"""
+        + RESTS
+        + """
+inside = threading.Event()
+def wait():
+    inside.set()
+    rests()  # until lua_close waits for this thread
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+threading.Thread(target=f, args=(wait,)).start()
+inside.wait()
+]]
+io.write "done\\n" io.flush()
+""",
+        "done\n",
+        -2,
+    ),
+    Case(
+        "a fork while lua_close waits for a thread of Python",
+        "lua",
+        """
+py.main.f = function(wait) return wait() + 1 end
+py.main.g = function(x) return x + 1 end
+py.exec [[
+"""
+        + RESTS
+        + """
+inside = threading.Event()
+def wait():
+    inside.set()
+    rests()  # until lua_close waits for this thread
+    child = os.fork()
+    if child == 0:
+        os._exit(g(5))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def work():
+    print("the child ended with", f(wait) - 1, flush=True)
+threading.Thread(target=work).start()
+inside.wait()
+]]
+""",
+        "the child ended with 6\n",
+    ),
+    Case(
+        "exit from another thread while a level's end waits for a thread of Python",
+        "engine",
+        """
+thread [==[
+await "rests"
+leave(3)
+]==]
+state [==[
+local py = require "moonferry.python"
+py.main.f = function(wait) wait() end
+py.main.set = set
+py.exec [[
+"""
+        + RESTS
+        + """
+inside = threading.Event()
+def wait():
+    inside.set()
+    rests()  # until the end of the level waits for this thread
+    print("leaves", flush=True)
+    set("rests")
+    leaves.wait()
+leaves = threading.Event()
+threading._register_atexit(leaves.set)  # before Python waits for its threads
+threading.Thread(target=f, args=(wait,)).start()
+inside.wait()
+]]
+]==]
+await "never"
+""",
+        "leaves\n",
+        3,
+    ),
+    Case(
         "a daemon thread calls a Lua function after py.finish",
         "lua",
         """

@@ -32,8 +32,9 @@ return assert(loadstring(text, "@SOURCE"))(...)
 """
 PRELOAD = 'package.preload["MODULE"] = assert(loadfile "FILE")\n'
 MARKS = f"""
-local ffi, path = require "ffi", os.getenv "MUTANT_REACHED"
-if not path then return {{}} end
+local has_ffi, ffi = pcall(require, "ffi") -- a spec has Lua without it
+local path = os.getenv "MUTANT_REACHED"
+if not path or not has_ffi then return {{}} end
 ffi.cdef "int open(const char *, int, ...); void *mmap(void *, size_t, int, int, int, long); int close(int);"
 local file = ffi.C.open(path, 2)
 local map = ffi.C.mmap(nil, {MARKS_NBYTES}, 3, 1, file, 0)
