@@ -72,10 +72,10 @@ static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
   return t;
 }
 
+/* Raises where Moonferry was not loaded. */
 static inline int mf_lua__close_begins(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_getfield(L, -1, "moonferry.place");
-  if (!lua_istable(L, -1)) return 0;
   lua_getfield(L, -1, "close_begins");
   lua_call(L, 0, 0);
   return 0;
