@@ -94,10 +94,46 @@ static int32_t end_program(PyObject *seconds) {
   return late;
 }
 
+/* CPython 3.11 ends the process where a thread state is made and none is left. That can be in the child of a fork: it
+ * has that of the thread which forked alone, and Python deletes it where the thread ends, if it is Python's. */
+static int has_thread_state(void) {
+  PyInterpreterState *(*main_interpreter)(void);
+  PyThreadState *(*head)(PyInterpreterState *);
+  *(void **)&main_interpreter = dlsym(RTLD_DEFAULT, "PyInterpreterState_Main"); /* outside of the limited API */
+  *(void **)&head = dlsym(RTLD_DEFAULT, "PyInterpreterState_ThreadHead");
+  return main_interpreter == NULL || head == NULL || head(main_interpreter()) != NULL;
+}
+
+/* Another thread's is deleted where its outermost PyGILState_Ensure is undone. This one is never undone. */
+static PyObject *keep_thread_state(PyObject *self, PyObject *unused) {
+  (void)self;
+  (void)unused;
+  (void)PyGILState_Ensure();
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+/* Whatever fails here is missed in the child of a fork alone. */
+static void keep_thread_state_in_children(void) {
+  static PyMethodDef keeper = {"keep_thread_state", keep_thread_state, METH_NOARGS, NULL};
+  PyObject *os = PyImport_ImportModule("os"), *none = PyTuple_New(0), *names = PyDict_New();
+  PyObject *hook = PyCFunction_New(&keeper, NULL);
+  PyObject *function = os != NULL ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
+  const int ready = function && none && names && hook && PyDict_SetItemString(names, "after_in_child", hook) == 0;
+  PyObject *done = ready ? PyObject_Call(function, none, names) : NULL;
+  PyErr_Clear();
+  Py_DecRef(done);
+  Py_DecRef(function);
+  Py_DecRef(hook);
+  Py_DecRef(names);
+  Py_DecRef(none);
+  Py_DecRef(os);
+}
+
 /* Whether there is anything left to do; the mutex is ours then. A farewell that has begun and not ended is another
  * thread's, which may wait for this one, or it goes on below: an exit function of Python's has ended the process. */
 static int begin_farewell(void) {
-  if (!Py_IsInitialized()) return 0;
+  if (!Py_IsInitialized() || !has_thread_state()) return 0;
   if (is_done) return mf__door != MF__DOOR_GONE && pthread_mutex_trylock(&ending) == 0;
   pthread_mutex_lock(&ending);
   return 1;
@@ -281,6 +317,7 @@ void mf__python_watch_for_the_end(void) {
   make_mutexes();
   is_watched = 1;
   pthread_atfork(before_fork, NULL, in_child);
+  keep_thread_state_in_children();
   mf__python_arm_farewell();
   if (mf_guest_set(&guest)) main_will_tell = 1;
   int (*add_hook)(int (*)(const char *, PyObject *, void *), void *);

@@ -342,6 +342,8 @@ py.exec [[
 """
         + RESTS
         + """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
 inside = threading.Event()
 def wait():
     inside.set()
@@ -357,6 +359,48 @@ inside.wait()
 ]]
 """,
         "the child ended with 6\n",
+    ),
+    Case(
+        "a thread of Python forks, and ends in the child",
+        "lua",
+        """
+py.main.f = function(fork) return fork() end
+py.exec [[
+import os, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
+def fork():
+    child = os.fork()
+    if child == 0:
+        return "the thread goes on in the child"
+    return "the child ended with %d" % os.waitpid(child, 0)[1]
+def work():
+    print(f(fork), flush=True)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+]]
+""",
+        "the thread goes on in the child\nthe child ended with 0\n",
+    ),
+    Case(
+        "a thread forks by Python's os.fork, and the child calls Python again",
+        "engine",
+        """
+state "require('moonferry.python').op.add(1, 1)"
+thread [[
+local py = require "moonferry.python"
+py.import("warnings").simplefilter("ignore") -- since 3.12 of each fork beside threads
+local os_ = py.import "os"
+local child = os_.fork()
+if child == 0 then
+  local sum = py.op.add(1, 2)
+  os_._exit(py.op.add(sum, 4))
+end
+print(os_.waitstatus_to_exitcode(os_.waitpid(child, 0)[1])) io.flush()
+]]
+join()
+""",
+        "7\n",
     ),
     Case(
         "exit from another thread while a level's end waits for a thread of Python",
