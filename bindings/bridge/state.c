@@ -2,11 +2,11 @@
  *
  * Invariant: a thread that comes back to a state that was closed meanwhile goes no further. Must not know: how values
  * cross. */
-#include "../lua/moonferry_lua.h"
 #include "open.h"
 /* Needs Python.h before it. */
 #include <structmember.h>
 
+#include <moonferry_lua.h>
 #include <stddef.h>
 #include <stdlib.h>
 

@@ -8,9 +8,8 @@
 #include <lua.h>
 #include <luajit.h>
 #include <lualib.h>
+#include <moonferry_lua.h>
 #include <stdbool.h>
-
-#include "../lua/moonferry_lua.h"
 
 /* state.c */
 lua_State *host_open(bool environment); /* libraries open, Moonferry's Lua files found; NULL: no memory */

@@ -81,9 +81,9 @@ static inline int mf_lua__close_begins(lua_State *L) {
   return 0;
 }
 
-/* mf_lua_close(L): as lua_close. Moonferry hears of it first, so that finalizers which a program gave its own FFI objects
- * (ffi.gc) may close tensors and rings then: LuaJIT calls these in any order, and after lua_close alone one may come
- * before Moonferry knows, and give back what is given back once more. Threads: the one that uses ${L}. */
+/* mf_lua_close(L): as lua_close. Moonferry hears of it first, so that finalizers which a program gave its own FFI
+ * objects (ffi.gc) may close tensors and rings then: LuaJIT calls these in any order, and after lua_close alone one may
+ * come before Moonferry knows, and give back what is given back once more. Threads: the one that uses ${L}. */
 static inline void mf_lua_close(lua_State *L) {
   (void)lua_cpcall(L, mf_lua__close_begins, NULL);
   lua_close(L);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,9 +45,13 @@ static void acquired(const void *object) {
   (void)call(atomic_load(&on_acquire), object);
 }
 
-/* Looks for the new version first: dlsym may find the old one of calls that exist in two. */
+/* A sanitizer's comes first, which dlvsym passes over. Then the new version: dlsym may find the old one of calls that
+ * exist in two. */
 static void *real(const char *name) {
-  void *at = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
+  char intercepted[64];
+  snprintf(intercepted, sizeof intercepted, "__interceptor_%s", name);
+  void *at = dlsym(RTLD_NEXT, intercepted);
+  if (at == NULL) at = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
   if (at == NULL) at = dlsym(RTLD_NEXT, name);
   if (at == NULL) abort();
   return at;
