@@ -23,6 +23,8 @@ extern int Py_IsInitialized(void);
 extern char _Py_NoneStruct;
 extern void Py_IncRef(void *object);
 extern void *PyExc_BufferError;
+extern void *PyExc_KeyboardInterrupt;
+extern void *PyExc_MemoryError;
 extern void PyErr_SetString(void *type, const char *message);
 
 typedef void (*delete_fn)(void *);
@@ -104,12 +106,26 @@ int probe_slot_gives(void *object, void **out) {
   return 0;
 }
 
-int probe_slot_raises(void *object, void **out) {
-  (void)object;
+static int fail(void *type, void **out) {
   calls++;
   *out = NULL;
-  PyErr_SetString(PyExc_BufferError, "the slot refuses");
+  PyErr_SetString(type, "the slot refuses");
   return -1;
+}
+
+int probe_slot_raises(void *object, void **out) {
+  (void)object;
+  return fail(PyExc_BufferError, out);
+}
+
+int probe_slot_has_no_memory(void *object, void **out) {
+  (void)object;
+  return fail(PyExc_MemoryError, out);
+}
+
+int probe_slot_is_interrupted(void *object, void **out) {
+  (void)object;
+  return fail(PyExc_KeyboardInterrupt, out);
 }
 
 int probe_slot_fails_silently(void *object, void **out) {

@@ -1,13 +1,15 @@
 """What Moonferry remembers of the types that tensors came from: never more than is still true."""
 
 import gc
+import sys
 import weakref
 
+import numpy as np
 import pytest
 
 import dlpack_abi as abi
 import moonferry as mf
-from test_table import METHODS, foreign, offer
+from test_table import METHODS, foreign, lazy, offer
 
 
 class Slotted:
@@ -57,6 +59,49 @@ def test_an_instance_method_comes_before_the_types():
     x, made = Loose(), abi.Producer((5,), (1,))
     x.__dlpack__ = lambda **kwargs: made.capsule()
     assert mf.from_dlpack(x).shape == (5,)
+
+
+def test_an_attribute_hook_comes_before_the_types():
+    class Hooked:
+        __slots__ = ()
+
+        def __getattribute__(self, name):
+            return lambda **kwargs: abi.Producer((5,), (1,)).capsule()
+
+        def __dlpack__(self, **kwargs):
+            raise AssertionError("the type was asked")
+
+    for _ in range(3):
+        assert mf.from_dlpack(Hooked()).shape == (5,)
+
+
+class Callable:
+    """No function, so that it is not given the instance."""
+
+    def __call__(self, **kwargs):
+        return abi.Producer((5,), (1,)).capsule()
+
+
+@pytest.mark.parametrize("kind", [Callable, lambda: staticmethod(Callable()), lambda: classmethod(by_class)])
+def test_a_method_that_is_no_function_of_the_instance(kind):
+    fresh = type("Fresh", (), {"__slots__": (), "__dlpack__": kind(), "__dlpack_device__": lambda self: (1, 0)})
+    for _ in range(3):
+        assert mf.from_dlpack(fresh()).shape == (5,)
+
+
+def by_class(cls, **kwargs):
+    assert isinstance(cls, type)
+    return abi.Producer((5,), (1,)).capsule()
+
+
+def test_what_is_looked_up_is_let_go():
+    method = Callable()
+    kinds = [type("Fresh", (), {"__slots__": (), "__dlpack__": method}) for _ in range(50)]
+    seen = [method, np, np.ndarray]
+    before = [sys.getrefcount(x) for x in seen]
+    for kind in kinds:
+        mf.from_dlpack(kind())
+    assert [sys.getrefcount(x) for x in seen] == before
 
 
 def test_a_table_that_appears_is_seen_and_one_that_goes_is_forgotten():
@@ -120,6 +165,16 @@ def test_a_metaclass_that_raises_passes_its_exception_on(error):
 
     with pytest.raises(error, match="mine"):
         mf.from_dlpack(Odd())
+
+
+@pytest.mark.parametrize("name", ["requires_grad", "is_neg", "is_conj"])
+def test_what_looking_for_a_guard_raises_passes_through(name):
+    def fails(cls):
+        raise KeyError("mine")
+
+    kind = type("Meta", (type,), {name: property(fails)})("Odd", (lazy(),), {"__slots__": ()})
+    with pytest.raises(KeyError, match="mine"):
+        mf.from_dlpack(kind())
 
 
 def test_a_metaclass_that_imports_while_it_is_asked():

@@ -1,6 +1,8 @@
 """How long a capsule's memory lives: dropped, taken, taken twice, renamed, and who may delete it."""
 
+import ctypes as c
 import gc
+import mmap
 import threading
 
 import numpy as np
@@ -120,7 +122,7 @@ def test_a_capsule_in_a_frame_that_unwinds_is_given_back(version):
 def test_the_deleter_runs_on_a_thread_that_python_never_saw():
     capsule = mf.zeros((4,)).__dlpack__(max_version=(1, 3))
     struct = abi.consume(capsule)
-    assert abi.probe().probe_delete_on_thread(abi.c.addressof(struct)) == 0
+    assert abi.probe().probe_delete_on_thread(c.addressof(struct)) == 0
     assert tuple(mf.ledger()) == (0, 0, 0, 0)
 
 
@@ -129,7 +131,7 @@ def test_the_deleter_of_imported_numpy_memory_runs_on_a_foreign_thread():
     t = mf.from_dlpack(a)
     struct = abi.consume(t.__dlpack__(max_version=(1, 3)))
     del t
-    assert abi.probe().probe_delete_on_thread(abi.c.addressof(struct)) == 0
+    assert abi.probe().probe_delete_on_thread(c.addressof(struct)) == 0
     assert a.tolist() == [0, 1, 2, 3]
 
 
@@ -140,7 +142,7 @@ def test_the_deleter_of_a_python_buffer_runs_on_a_foreign_thread():
     del t
     with pytest.raises(BufferError):
         data.append(1)
-    assert abi.probe().probe_delete_on_thread(abi.c.addressof(struct)) == 0
+    assert abi.probe().probe_delete_on_thread(c.addressof(struct)) == 0
     # Only Python may release a buffer: it happens now or at Moonferry's next turn with the GIL.
     mf.zeros((1,))
     gc.collect()
@@ -194,8 +196,30 @@ def test_threads_that_race_for_one_capsule_get_it_once():
 def test_capsules_of_other_names_are_refused(value):
     producer = abi.Producer()
     with pytest.raises(ValueError, match="the capsule's name must be"):
-        mf.from_dlpack(abi.capsule_new(abi.c.addressof(producer.struct), value))
+        mf.from_dlpack(abi.capsule_new(c.addressof(producer.struct), value))
     assert producer.deletes == 0
+
+
+def test_of_a_version_that_nobody_knows_only_the_beginning_is_read():
+    """Behind the deleter it may hold something else, or nothing: here the memory ends."""
+    producer, nbytes = abi.Producer(), abi.DLManagedTensorVersioned.flags.offset
+    producer.struct.version.major = 2
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = c.addressof(c.c_char.from_buffer(pages)) + mmap.PAGESIZE
+    assert c.CDLL(None).mprotect(c.c_void_p(address), mmap.PAGESIZE, 0) == 0
+    c.memmove(address - nbytes, c.addressof(producer.struct), nbytes)
+    capsule = abi.capsule_new(address - nbytes, abi.VERSIONED, abi.address_of(abi.probe().probe_destroy_capsule))
+    with pytest.raises(mf.ExchangeError, match="version"):
+        mf.from_dlpack(capsule)
+    assert producer.deletes == 0
+    del capsule
+    assert producer.deletes == 1
+
+
+def test_a_capsule_that_says_that_it_holds_a_copy_is_copied_all_the_same():
+    producer = abi.Producer(flags=abi.IS_COPIED)
+    t = mf.from_dlpack(producer.capsule(), copy=True)
+    assert t.data_ptr != producer.dl.data and t.shape == (2, 3) and producer.deletes == 1
 
 
 def test_imports_chain_through_any_number_of_hands():

@@ -36,6 +36,11 @@ def test_every_argument_is_keyword_only():
         t.__dlpack__(streams=None)
     with pytest.raises(TypeError):
         t.__dlpack__(**{"max_version": (1, 3), "version": 1})
+    version = (1, 3)
+    for _ in range(3):
+        t.__dlpack__(max_version=version)
+        with pytest.raises(TypeError):
+            t.__dlpack__(version, max_version=version)
 
 
 @pytest.mark.parametrize("stream", [None, -1])
@@ -139,7 +144,8 @@ def test_own_device_is_a_view(device, copy):
 
 @pytest.mark.parametrize(
     "device",
-    [(2, 0), (Kind.CUDA, 0), (1, 1), (1, -1), (10, 0), (16, 0), (0, 0), (-1, 0), (99, 0), (1 << 40, 0), (1, 1 << 40)],
+    [(2, 0), (Kind.CUDA, 0), (1, 1), (1, -1), (10, 0), (16, 0), (0, 0), (-1, 0), (99, 0), (1 << 40, 0), (1, 1 << 40)]
+    + [((1 << 32) + 1, 0), (1, 1 << 32)],
 )
 @pytest.mark.parametrize("copy", [None, False, True])
 def test_other_devices_are_buffer_errors(device, copy):
@@ -207,6 +213,8 @@ def test_a_call_like_the_last_one_is_read_anew():
         assert abi.managed(t.__dlpack__(copy=None, stream=None, max_version=version)).flags == 0
         with pytest.raises(TypeError, match="copy"):
             t.__dlpack__(copy=version, stream=None, max_version=version)
+        with pytest.raises(TypeError, match="stream"):
+            t.__dlpack__(copy=None, stream=version, max_version=None)
 
 
 def test_read_only_never_leaves_through_a_struct_that_cannot_say_so():

@@ -127,6 +127,7 @@ CALLS = {
     "pickle protocol 2": lambda t, u, s: pickle.dumps(t.T, 2),
     "unpickle": lambda t, u, s: pickle.loads(PICKLED),
     "shape and strides": lambda t, u, s: (t.shape, t.strides, t.dtype, t.device, t.flags),
+    "a shape whose numbers are made": lambda t, u, s: t.broadcast_to((300, 400, 4, 6)).shape,
     "np.from_dlpack": lambda t, u, s: np.from_dlpack(t),
 }
 

@@ -134,6 +134,64 @@ del t
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_is_imported_again_leaves_nothing_of_what_was_there_before():
+    """What Moonferry does at the end is done, as at the end: then nothing else holds the first one."""
+    body = """
+import atexit, gc
+producer = abi.Producer()
+class Slotted:
+    __slots__ = ()
+    def __dlpack__(self, **kwargs): return producer.capsule()
+words = ["max_version", "dl_device", "copy", "stream"]
+version = tuple([1, 3])
+def again():
+    atexit._run_exitfuncs()
+    for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
+    import moonferry as mf
+    gc.collect()
+    t = mf.zeros((2,))
+    assert abi.managed(t.__dlpack__(max_version=version)).flags == 0
+    assert mf.into(mf.Tensor, t).data_ptr == t.data_ptr
+    mf.from_dlpack(Slotted())
+    many = [mf.zeros(1) for _ in range(200)]
+def count():
+    gc.collect()
+    shared = [*words, version, Slotted]
+    return [sys.getrefcount(x) for x in shared], len(gc.get_objects()), sys.getallocatedblocks()
+del mf
+for _ in range(3): again()
+references, objects, blocks = count()
+for _ in range(10): again()
+now = count()
+assert now[0] == references, (now[0], references)
+assert abs(now[1] - objects) < 10, (now[1], objects)
+assert now[2] - blocks < 100, (now[2], blocks)
+"""
+    done = run(body)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_has_the_exchange_table_can_use_it_when_nobody_else_has_the_module():
+    body = """
+import atexit, gc
+table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
+to_py = abi.ToPyObject(table.managed_tensor_to_py_object_no_sync)
+atexit._run_exitfuncs()
+for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
+del mf
+gc.collect()
+producer, out = abi.Producer(), c.c_void_p()
+assert to_py(c.addressof(producer.struct), c.byref(out)) == 0
+t = c.cast(out, c.py_object).value
+c.pythonapi.Py_DecRef(c.py_object(t))
+assert t.shape == (2, 3)
+del t
+assert producer.deletes == 1
+"""
+    done = run(body)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_subinterpreters_import_it_or_refuse_clearly():
     body = """
 try:

@@ -1,6 +1,7 @@
 """Tensors in states that Python hosts: the same memory on both sides."""
 
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -52,6 +53,39 @@ def test_other_libraries_arrays_on_request(lua):
     assert total == 15 and a[1, 2] == -5
     with pytest.raises(AttributeError, match="has no __dlpack__ method"):
         lua.eval("python.tensor(python.builtins.object())")
+
+
+def test_a_bug_in_dlpack_is_not_taken_for_the_lack_of_it(lua):
+    asked = []
+
+    class Broken:
+        def __dlpack__(self, **kwargs):
+            asked.append(kwargs)
+            return self.nothing
+
+    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'nothing'"):
+        lua.eval("python.tensor(...)", Broken())
+    assert len(asked) == 1
+
+
+def test_the_error_that_says_more_is_raised_for_what_is_no_array(lua):
+    with pytest.raises(TypeError, match="'str'"):
+        lua.eval("python.tensor(...)", [1, "a"])
+    with pytest.raises(AttributeError, match="a 'set' cannot be imported"):
+        lua.eval("python.tensor(...)", {1})
+
+
+def test_what_dlpack_lacks_leaves_no_references(lua):
+    """What is no DLPack has an error that names it, which is not raised."""
+    tensor, seen = lua.eval("python.tensor"), [bytearray(4), object()]
+    before = [sys.getrefcount(x) for x in seen]
+    for _ in range(20):
+        assert tensor(seen[0]).shape == (4,)
+        with pytest.raises(AttributeError):
+            tensor(seen[1])
+    lua.gccollect()
+    gc.collect()
+    assert [sys.getrefcount(x) for x in seen] == before
 
 
 def test_a_state_in_a_lua_that_never_needs_tensors_loads_no_tensors(lua):

@@ -49,6 +49,10 @@ class Interface:
         return self.array.__array_interface__
 
 
+class Cuda:
+    __cuda_array_interface__ = None
+
+
 class Index:
     def __index__(self):
         return 1
@@ -93,6 +97,8 @@ WAYS = {
     ),
     "NumPy's scalar": (lambda: np.float64(3), lambda o, t: (t.fill(o), mf.full((2,), o), mf.tensor(o))),
     "an array with an interface": (lambda: Interface(np.zeros(3)), lambda o, t: mf.asarray(o)),
+    "an array with CUDA's interface": (Cuda, lambda o, t: refused(mf.from_dlpack, o)),
+    "no array": (object, lambda o, t: refused(mf.from_dlpack, o)),
     "a buffer": (lambda: bytearray(24), lambda o, t: (mf.frombuffer(o, "uint8"), mf.asarray(memoryview(o)))),
     "a buffer that is no layout of ours": (lambda: bytearray(7), lambda o, t: refused(mf.frombuffer, o, "float64")),
     "an index": (Index, lambda o, t: (t[o], t[o, o], t[o:])),

@@ -269,6 +269,49 @@ def test_a_slot_that_raises_passes_its_exception_on():
         mf.from_dlpack(foreign("probe_slot_raises")())
 
 
+@pytest.mark.parametrize("slot, error", [("has_no_memory", MemoryError), ("is_interrupted", KeyboardInterrupt)])
+def test_after_what_no_method_can_mend_the_methods_are_not_asked(slot, error):
+    offer()
+    with pytest.raises(error, match="the slot refuses"):
+        mf.from_dlpack(foreign(f"probe_slot_{slot}", **METHODS)())
+
+
+def test_a_device_that_nobody_drives_is_refused_unless_another_one_was_asked_for():
+    kind = foreign(**METHODS)
+    work = abi.CurrentWorkStream(lambda device, index, out: 0)
+    kind.table.current_work_stream = abi.address_of(work)
+    producer = offer()
+    producer.dl.device = abi.DLDevice(2, 0)
+    with pytest.raises(mf.ExchangeError, match="device"):
+        mf.from_dlpack(kind())
+    assert producer.deletes == 1
+    assert mf.from_dlpack(kind(), device="cpu").shape == (7,) and producer.deletes == 2
+
+
+def test_a_struct_that_nobody_deletes_can_be_refused():
+    producer = offer()
+    producer.dl.ndim, producer.struct.deleter = 65, None
+    with pytest.raises(mf.ExchangeError, match="ndim"):
+        mf.from_dlpack(foreign()())
+
+
+def lazy():
+    """A type with PyTorch's three attributes, whose tensors have the negative bit set."""
+    return foreign(requires_grad=False, is_conj=lambda self: False, is_neg=lambda self: True)
+
+
+@pytest.mark.parametrize(
+    "shape, strides, dtype",
+    [((), None, (2, 32, 1)), ((1, 2), (3, 2), (2, 32, 1)), ((2,), (1,), (5, 64, 1)), ((2,), (2,), (4, 16, 1))],
+)
+def test_a_negative_bit_is_found_wherever_it_can_be(shape, strides, dtype):
+    producer = abi.Producer(shape, strides, dtype)
+    abi.probe().probe_offer(c.addressof(producer.struct))
+    with pytest.raises(mf.ExchangeError, match="negative bit"):
+        mf.from_dlpack(lazy()())
+    assert producer.deletes == 1
+
+
 @pytest.mark.parametrize(
     "slot, said", [("fails_silently", "failed without an exception"), ("gives_nothing", "no tensor")]
 )
@@ -388,6 +431,42 @@ def test_who_refuses_may_have_deleted_or_not(slot):
     for _ in range(3):
         with pytest.raises(mf.ExchangeError, match="'Taker' did not take the tensor"):
             mf.into(abi.taker(f"probe_take_{slot}"), t)
+    assert mf.ledger() == before
+
+
+def test_who_refuses_may_delete_later():
+    t, before = mf.zeros((2,)), mf.ledger()
+    structs = []
+
+    def refuse(struct, out):
+        structs.append(Managed.from_address(struct))
+        return -1
+
+    slot, kind = abi.ToPyObject(refuse), abi.taker("probe_take_refuses")
+    kind.table.managed_tensor_to_py_object_no_sync = abi.address_of(slot)
+    for _ in range(50):
+        with pytest.raises(mf.ExchangeError, match="did not take"):
+            mf.into(kind, t)
+    assert mf.ledger() == before
+    for struct in structs:
+        assert (struct.version.major, struct.version.minor) == (1, 3)
+        abi.call_deleter(struct)
+    assert mf.ledger() == before and t.tolist() == [0, 0]
+
+
+def test_the_error_of_who_refuses_is_the_one_that_is_raised():
+    with pytest.raises(BufferError, match="the slot refuses"):
+        mf.into(abi.taker("probe_slot_raises"), mf.zeros((2,)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_the_warning_is_an_error_nothing_is_left():
+    kind = abi.taker("probe_take_refuses")
+    kind.table.managed_tensor_to_py_object_no_sync = TABLE.managed_tensor_to_py_object_no_sync
+    t = mf.zeros((2,)).as_readonly()
+    before = mf.ledger()
+    with pytest.raises(UserWarning, match="into: the tensor is read-only, which a 'Taker' does not know"):
+        mf.into(kind, t)
     assert mf.ledger() == before
 
 
