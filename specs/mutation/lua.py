@@ -23,7 +23,7 @@ FILES = [f"{name}.lua" for name in (
     "owner place pressure python ring scope stream tensor transfer view"
 ).split()]  # fmt: skip
 # Specs of pages, of a large environment, and those that count memory or what LuaJIT has compiled.
-UNASKED = "engines_docs|python_docs|python_environment|gpu_python|python_reload|header|compile"
+UNASKED = "engines_docs|python_docs|python_environment|python_reload|header|compile"
 LOADER = """
 local file = assert(io.open("FOLDER/" .. (os.getenv "MUTANT" or "0") .. ".lua"))
 local text = file:read "*a"

@@ -4,11 +4,15 @@ Each of what makes something is tried with the state's limit at the first byte, 
 it succeeds; its garbage is collected below the limit.
 """
 
+import contextlib
 import gc
 import os
 import subprocess
 import sys
+import threading
+import weakref
 
+import numpy as np
 import pytest
 
 import moonferry as mf
@@ -183,6 +187,56 @@ def test_a_state_that_closes_below_its_limit_loses_nothing(name):
         if done:
             break
     assert done
+
+
+EXPORTED = """
+jit.off()
+local function export(t) taken = t:to_dlpack() end
+return function(new)
+  local t = new()
+  local ok, message = pcall(export, t)
+  t:close()
+  if not ok then error(message, 0) end
+  taken.deleter(taken)
+end
+"""
+
+
+def test_an_export_that_nobody_took_gives_its_memory_back_where_other_threads_may_use_the_state():
+    """The memory is NumPy's, and its finalizer waits for a thread that calls Lua."""
+    lua = mf.Lua(max_memory=0)
+    export = lua.execute(EXPORTED)
+    export(lambda: mf.zeros(3))  # which loads what it takes
+    done, more = False, 0
+
+    def call_lua():
+        with contextlib.suppress(MemoryError):
+            lua.eval("1")
+
+    def call_lua_on_another_thread():
+        thread = threading.Thread(target=call_lua, daemon=True)
+        thread.start()
+        thread.join(10)
+        return not thread.is_alive()
+
+    def new():
+        array = np.zeros(3)
+        made.append(True)
+        weakref.finalize(array, lambda: entered.append(call_lua_on_another_thread()))
+        return mf.from_dlpack(array)
+
+    while not done:
+        made, entered = [], []
+        lua.gccollect()
+        done = within(lua, more, lambda _: export(new))
+        collect(lua)
+        lua.set_max_memory(0)
+        for _ in range(2):
+            lua.gccollect()
+        lua.execute("require('moonferry').zeros(1):close()")
+        assert entered == made, more
+        more += 8 * FEWER
+    assert more > 24
 
 
 def test_the_first_finalizer_of_a_state_needs_no_memory():
