@@ -27,15 +27,8 @@ function foreign.through(run)
   run_due = run
 end
 
---- Gives a tensor's handle back, which needs no memory.
----@param handle ffi.cdata*
-function foreign.give_back(handle)
-  if release_later(handle) ~= 0 then
-    run_due()
-  end
-end
-
---- The finalizer of a tensor's handle. An error of what is due comes when the handle was given back, and is dropped.
+--- The finalizer of a tensor's handle, which needs no memory. An error of what is due comes when the handle was given
+--- back, and is dropped.
 foreign.finalize = places.finalizer(function(handle)
   if release_later(handle) ~= 0 then
     pcall(run_due)

@@ -258,13 +258,13 @@ function tensor.keep(handle)
 end
 
 --- Takes over one reference of an `mf_tensor *` that has no finalizer, to memory that Lua has not counted yet; where
---- Lua has no memory for that, the reference is given back.
+--- Lua has no memory for that, the reference is given back. (Deleters that are due then come with a later release.)
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
   local ok, message = pcall(places.arm, handle, foreign.finalize)
   if not ok then
-    foreign.give_back(handle)
+    release_later(handle)
     error(message, 0)
   end
   return adopt_counted(handle)
