@@ -22,7 +22,7 @@ static core_state *state_of(PyObject *stream) {
 PyObject *core_stream_new(core_state *state, DLDevice device, mf_stream stream) {
   core_stream *self = PyObject_GC_New(core_stream, state->stream_type);
   if (self == NULL) return NULL;
-  self->device = core_gpu_of(device);
+  self->device = device;
   self->stream = stream;
   self->owned = false;
   self->owner = NULL;
@@ -91,10 +91,10 @@ int core_stream_number(PyObject *obj, int64_t *out) {
 static int read_protocol(PyObject *obj, PyObject *pair, int64_t *handle) {
   if (PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2 && PyLong_Check(PyTuple_GET_ITEM(pair, 0)) &&
       PyLong_Check(PyTuple_GET_ITEM(pair, 1))) {
-    const long version = PyLong_AsLong(PyTuple_GET_ITEM(pair, 0));
-    *handle = PyLong_AsLongLong(PyTuple_GET_ITEM(pair, 1));
-    if (PyErr_Occurred()) return -1;
-    if (version == 0) return 0;
+    int beyond, overflow;
+    const long version = PyLong_AsLongAndOverflow(PyTuple_GET_ITEM(pair, 0), &beyond);
+    *handle = PyLong_AsLongLongAndOverflow(PyTuple_GET_ITEM(pair, 1), &overflow);
+    if (version == 0 && overflow == 0) return 0;
   }
   PyErr_Format(PyExc_TypeError, "__cuda_stream__ of '%s' must give (0, handle), not %R", Py_TYPE(obj)->tp_name, pair);
   return -1;
@@ -382,8 +382,7 @@ static PyObject *stream_repr(PyObject *self) {
 static Py_hash_t stream_hash(PyObject *self) {
   const core_stream *s = as_stream(self);
   const uint64_t device = ((uint64_t)s->device.device_id << 8) + (uint64_t)s->device.device_type;
-  const Py_hash_t hash = (Py_hash_t)((((uint64_t)s->stream ^ (device << 48)) * 0x9E3779B97F4A7C15U) >> 1);
-  return hash == -1 ? -2 : hash;
+  return (Py_hash_t)((((uint64_t)s->stream ^ (device << 48)) * 0x9E3779B97F4A7C15U) >> 1); /* never -1 */
 }
 
 static PyObject *stream_compare(PyObject *self, PyObject *other, int op) {

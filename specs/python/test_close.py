@@ -97,6 +97,7 @@ FUNCTIONS = {
     "raw bytes": lambda t: mf._core._raw_bytes(t),
     "from raw": lambda t: mf._core._from_raw(t, (2, 3), "int32", False),
     "with": lambda t: t.__enter__(),
+    "set an attribute": lambda t: setattr(t, "shape", (3, 2)),
     "capi": lambda t: capi().unwrap(t),
     "capi, retained": lambda t: capi().retain(t),
     "the table's export": lambda t: from_table(t, "managed_tensor_from_py_object_no_sync"),

@@ -329,6 +329,18 @@ def test_from_dlpack_refuses_devices_that_are_not_there(device):
         mf.from_dlpack(mf.zeros((2,)), device=device)
 
 
+@pytest.mark.parametrize("device, said", [(1.5, "not 1.5"), ((1,), r"not \(1,\)"), (5, "not 5")])
+def test_from_dlpack_says_what_a_device_is(device, said):
+    with pytest.raises(TypeError, match=f"device must be a name such as .*{said}"):
+        mf.from_dlpack(mf.zeros((2,)), device=device)
+
+
+@pytest.mark.parametrize("version", [None, (1, 3)])
+def test_a_capsule_is_no_copy(version):
+    t = mf.zeros((2,))
+    assert mf.from_dlpack(t.__dlpack__(max_version=version), copy=False).data_ptr == t.data_ptr
+
+
 def test_from_dlpack_takes_its_argument_by_position_only():
     t = mf.zeros((2,))
     with pytest.raises(TypeError):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import dlpack_abi as abi
 import moonferry as mf
 
 PACKAGE = os.path.dirname(os.path.abspath(mf.__file__))
@@ -97,3 +98,14 @@ def test_the_example_of_the_readme_runs(torch, tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("True") >= 2 and "False" not in done.stdout
+
+
+def test_two_builds_cannot_share_a_process(tmp_path):
+    source = tmp_path / "another.c"
+    source.write_text('const char *mf_build_id(void) { return "another build"; }\n')
+    libraries = [os.environ.get("LD_PRELOAD"), abi.compile_shared(str(source), "another.so")]
+    environment = {**os.environ, "LD_PRELOAD": " ".join(filter(None, libraries))}
+    command = [sys.executable, "-c", "import moonferry"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"built for libmoonferry {mf._core.build_id}, but this process has loaded another build" in done.stderr

@@ -66,6 +66,16 @@ def test_version_3(cuda):
     assert t[:0].__cuda_array_interface__["data"] == (0, False)
 
 
+def test_who_has_the_address_has_the_memory_as_long_as_the_object_lives(cuda):
+    before = mf.ledger()
+    t = mf.zeros(64, "uint8", device="cuda:0")
+    address = t.__cuda_array_interface__["data"][0]
+    t.close()
+    assert address and mf.ledger().bytes == before.bytes + 64
+    del t
+    assert mf.ledger() == before
+
+
 @pytest.mark.parametrize("device", ["cuda_host", "cuda_managed"])
 def test_memory_that_cuda_can_use(cuda, device):
     t = mf.zeros((2,), device=device)

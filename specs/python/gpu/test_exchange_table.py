@@ -271,6 +271,17 @@ def test_a_table_without_a_work_stream_leaves_the_methods(gpu, device, theirs):
     assert library.producer.deletes == 1
 
 
+def test_a_work_stream_that_cannot_be_leaves_the_methods(gpu, device, theirs):
+    library = theirs(-5)
+    with pytest.raises(AttributeError, match="__dlpack__"):
+        mf.from_dlpack(library.array())
+    asked = []
+    library.array.__dlpack_device__ = lambda self: numbers(gpu)
+    library.array.__dlpack__ = lambda self, **keywords: asked.append(keywords) or mf.ones(3).__dlpack__()
+    assert mf.from_dlpack(library.array()).tolist() == [1, 1, 1] and library.producer.deletes == 2
+    assert asked == [{"max_version": (1, 3), "stream": gpu.default}]
+
+
 def test_a_work_stream_that_is_none_is_refused(gpu, device, theirs):
     gives_a_destroyed_handle(gpu)
     gone = gpu.stream()

@@ -1,5 +1,6 @@
 """What a producer of another library on a device is asked for, and what is believed of its answer."""
 
+import contextlib
 import sys
 
 import pytest
@@ -109,6 +110,38 @@ def test_a_stream_that_it_was_told_and_did_not_use_orders_nothing(gpu, device, s
         assert source.calls == [(s.handle, "dl_device"), (None,)] and mf.current_stream(device) == s
         assert t.copy().tolist() == [5] * NBYTES
     del t
+    source.end()
+
+
+class Elsewhere(Theirs):
+    """Says that it is on the first GPU, and gives memory of the second, ready on the default stream there."""
+
+    def __init__(self, gpu):
+        with on_the_second(gpu):
+            super().__init__(gpu)
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.calls.append(stream)
+        with on_the_second(self.gpu):
+            self.write(self.gpu.default)
+        return self.struct((self.device[0], 1))
+
+
+@contextlib.contextmanager
+def on_the_second(gpu):
+    gpu.make_current(1)
+    yield
+    gpu.make_current(0)
+
+
+def test_a_stream_of_another_gpu_orders_nothing(gpu, device, seed):
+    source = Elsewhere(gpu)
+    with mf.Stream(device) as s, mf.Stream(gpu.second):
+        t = mf.from_dlpack(source)
+        assert source.calls == [s.handle] and t.device == gpu.second
+        assert t.copy().tolist() == [5] * NBYTES
+    del t
+    mf.synchronize(gpu.second)
     source.end()
 
 

@@ -1,6 +1,9 @@
 """`Stream`: a value, a context, somebody else's stream under another name."""
 
 import gc
+import os
+import pathlib
+import subprocess
 import sys
 import threading
 import weakref
@@ -252,19 +255,20 @@ def test_wrap_takes_the_attribute_too(gpu, device):
     assert mf.Stream.wrap(holder, device) == s
 
 
-@pytest.mark.parametrize("pair", [(1, 5), (0,), (0, "x"), 5, None, (0, 1, 2)], ids=repr)
+@pytest.mark.parametrize("pair", [(1, 5), (0,), (0, "x"), 5, None, (0, 1, 2), (0, 1 << 70), (1 << 70, 5)], ids=repr)
 def test_wrap_refuses_another_protocol(gpu, device, pair):
     wrong = type("Wrong", (), {"__cuda_stream__": lambda self: pair})()
     with pytest.raises(TypeError, match="__cuda_stream__"):
         mf.Stream.wrap(wrong, device)
 
 
-def test_wrap_lets_exceptions_out(gpu, device):
+@pytest.mark.parametrize("kind", [lambda fail: fail, property])
+def test_wrap_lets_exceptions_out(gpu, device, kind):
     def fail(self):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        mf.Stream.wrap(type("Wrong", (), {"__cuda_stream__": fail})(), device)
+        mf.Stream.wrap(type("Wrong", (), {"__cuda_stream__": kind(fail)})(), device)
 
 
 @pytest.mark.parametrize("value", ["1", 1.5, True, None, object()], ids=repr)
@@ -297,9 +301,11 @@ def test_wrap_refuses_a_stream_of_another_device(gpu, device):
 
 def test_wrap_cannot_tell_whose_a_name_is(gpu, device):
     assert gpu.second  # with one GPU there is only one that it can be
-    for name in (0, 1, 2, Foreign(0), Foreign(1)):
-        with pytest.raises(ValueError):
+    for name in (1, 2, Foreign(0), Foreign(1)):
+        with pytest.raises(ValueError, match="which device .* is a stream of cannot be told"):
             mf.Stream.wrap(name)
+    with pytest.raises(ValueError, match="stream is 0, which is no handle of a stream"):
+        mf.Stream.wrap(0)
 
 
 def test_wait_orders_two_streams(gpu, device, seed):
@@ -330,6 +336,47 @@ def test_wait_takes_streams_of_the_other_device_and_objects(gpu, device, seed):
 def test_wait_refuses_what_is_no_stream(gpu, device, value):
     with pytest.raises(TypeError):
         mf.Stream(device).wait(value)
+
+
+def test_a_name_is_its_devices_and_a_number_everybodys(gpu, device):
+    """On memory of the host, which every device can use."""
+    t = mf.zeros((4,), device=f"{gpu.kind}_host")
+    for name in (mf.Stream.default, mf.Stream.per_thread):
+        t.acquire(name(device))
+        with pytest.raises(ValueError, match=f"stream is .*{gpu.second}.*, but one of {gpu.kind}_host:0 is needed"):
+            t.acquire(name(gpu.second))
+    t.acquire(mf.Stream(gpu.second))
+
+
+OTHERS = {
+    "cuda": ("rocm", "MOONFERRY_HIP_LIBRARY", "hip/libamdhip64.so.7"),
+    "rocm": ("cuda", "MOONFERRY_CUDA_LIBRARY", "cuda/libcuda.so.1"),
+}
+
+
+BESIDE_ANOTHER = """
+import sys
+import moonferry as mf
+here, there = sys.argv[1:]
+theirs = mf.Stream(there)
+for use in (mf.zeros(4, device=here).acquire, lambda stream: mf.Stream.wrap(mf.Stream("rocm:0").handle)):
+    try:
+        use(theirs)
+    except ValueError as refused:
+        print(refused)
+"""
+
+
+def test_a_stream_of_another_driver_is_refused(gpu, device):
+    kind, variable, library = OTHERS[gpu.kind]
+    path = pathlib.Path(mf._core.__file__).parent / "sim" / library
+    if not gpu.simulated or not path.exists():
+        pytest.skip("the other driver is not simulated")
+    command = [sys.executable, "-c", BESIDE_ANOTHER, device, f"{kind}:0"]
+    done = subprocess.run(command, env={**os.environ, variable: str(path)}, capture_output=True, text=True)
+    refused, unknown = done.stdout.splitlines()
+    assert refused.startswith("stream is ") and refused.endswith(f"'{kind}:0'), but one of {device} is needed")
+    assert unknown.startswith("which device ") and "cannot be told; name it" in unknown
 
 
 def test_query_and_synchronize_see_queued_work(gpu, device):

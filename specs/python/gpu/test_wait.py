@@ -23,6 +23,17 @@ def copied(t, **options):
     return host.tolist()
 
 
+def refused_for_want_of_memory(t):
+    """After a wait for what might become free."""
+    mf.pool_limit(t.device, 1)
+    try:
+        with pytest.raises(MemoryError):
+            t.broadcast_to((1 << 20, 64)).__dlpack__(copy=True, stream=STREAM.handle, max_version=(1, 3))
+    finally:
+        mf.pool_limit(t.device, 0)
+    return t.tolist()
+
+
 ON_DEVICE = {
     "to": lambda t: t.to("cpu").tolist(),
     "tolist": lambda t: t.tolist(),
@@ -35,6 +46,7 @@ ON_DEVICE = {
     "pickle": lambda t: pickle.loads(pickle.dumps(t)).tolist(),
     "__dlpack__": lambda t: np.from_dlpack(t.to("cpu")).tolist(),
     "__dlpack__ with a copy": lambda t: mf.from_dlpack(t, device="cpu", copy=True).tolist(),
+    "__dlpack__ with a copy that has no room": refused_for_want_of_memory,
     "equal": lambda t: [2] * 64 if not mf.equal(t, mf.ones((64,), "uint8", device=t.device)) else "equal",
     "repr": lambda t: [2] * 64 if repr(t).count("2") > 3 else repr(t),
     "acquire": lambda t: t.acquire("host") or t.tolist(),
