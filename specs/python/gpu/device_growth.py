@@ -7,6 +7,7 @@ handle that is used after its end.
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,13 @@ def current():
         return mf.current_stream(KIND)
 
 
+def on_a_thread():
+    """No call of the driver's, because a simulator keeps what it knows of a thread."""
+    thread = threading.Thread(target=mf.current_stream, args=(KIND,))
+    thread.start()
+    thread.join()
+
+
 CALLS = {
     "export on a number": lambda: there.__dlpack__(stream=s.handle, **VERSIONED),
     "legacy export on a number": lambda: there.__dlpack__(stream=s.handle),
@@ -58,6 +66,7 @@ CALLS = {
     "waits": lambda: (s.wait(other), s.wait(theirs), s.query(), s.synchronize(), mf.synchronize(KIND)),
     "refused wait": lambda: refused(s.wait, object()),
     "current stream": current,
+    "current stream of a thread": on_a_thread,
     "acquired": lambda: there.acquire(theirs),
     "recorded": lambda: there.record(s),
     "copies": lambda: (there.copy(pinned), pinned.copy(there), there.to("cpu"), mf.asarray(host, device=KIND)),

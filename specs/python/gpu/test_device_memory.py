@@ -65,6 +65,37 @@ def test_a_stream_without_an_object_is_given_back(the_driver):
     assert done.returncode == 0, done.stderr
 
 
+BLOCKS = """
+import sys
+from _testcapi import remove_mem_hooks, set_nomemory
+import moonferry as mf
+
+s, before = mf.Stream(sys.argv[1]), mf.current_stream(sys.argv[1])
+for failed in range(100):
+    set_nomemory(failed, failed + 1)
+    try:
+        s.__enter__()
+    except MemoryError:
+        began = False
+    else:
+        began = True
+    finally:
+        remove_mem_hooks()
+    assert mf.current_stream(sys.argv[1]) == (s if began else before), failed
+    if began:
+        break
+assert 0 < failed < 99
+s.__exit__()
+"""
+
+
+def test_a_block_that_has_no_memory_does_not_begin(the_driver):
+    pytest.importorskip("_testcapi")
+    done = subprocess.run([sys.executable, "-c", BLOCKS, the_driver.kind], text=True, capture_output=True,
+                          env={**os.environ, "SIM_LEDGER": "off"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 REFERENCES = """
 import sys
 import moonferry as mf

@@ -134,6 +134,43 @@ def test_blocks_may_end_in_another_order(gpu, device):
     assert mf.current_stream(device) == before
 
 
+def test_a_block_of_another_gpu_is_not_the_one_inside(gpu, device):
+    there = mf.Stream(gpu.second)
+    first, second = entered(mf.Stream(device)), entered(there)
+    next(first)
+    next(second)
+    first.close()
+    assert mf.current_stream(device) == mf.Stream.default(device) and mf.current_stream(gpu.second) is there
+    second.close()
+    assert mf.current_stream(gpu.second) == mf.Stream.default(gpu.second)
+
+
+def test_the_same_name_on_two_gpus_is_two_streams(gpu, device):
+    with mf.Stream.per_thread(device), mf.Stream.per_thread(gpu.second):
+        assert mf.current_stream(device) == mf.Stream.per_thread(device)
+        assert mf.current_stream(gpu.second) == mf.Stream.per_thread(gpu.second)
+
+
+def test_uses_of_a_stream_leave_it_the_references_that_were_there(gpu, device):
+    s, other, t = mf.Stream(device), mf.Stream(device), mf.zeros((4,), device=device)
+    uses = [
+        lambda: mf.current_stream(device),
+        lambda: (s.__enter__(), s.__exit__(None, None, None)),
+        lambda: (t.acquire(s), t.record(s), t.acquire(other)),
+        lambda: (s.wait(other), other.wait(s), s.wait(s)),
+        lambda: (s == other, hash(s), repr(s), s.device, s.handle, s.query()),
+        lambda: mf.Stream.wrap(s, device),
+    ]
+    seen = [s, other, t, type(s), t.device]
+    with s:
+        for use in uses:
+            use()
+            before = [sys.getrefcount(x) for x in seen]
+            for _ in range(20):
+                use()
+            assert [sys.getrefcount(x) for x in seen] == before
+
+
 def test_a_block_that_goes_on_keeps_its_stream(gpu, device):
     """The one around it ends first; then it ends where another stream is current."""
     inner, other, before = mf.Stream(device), mf.Stream(device), mf.current_stream(device)
@@ -147,9 +184,27 @@ def test_a_block_that_goes_on_keeps_its_stream(gpu, device):
     assert mf.current_stream(device) == before
 
 
+def test_a_stream_that_is_gone_does_not_come_back(gpu, device):
+    gives_a_destroyed_handle(gpu)
+    raw, inner = gpu.stream(), mf.Stream(device)
+    outer = mf.Stream.wrap(raw, device)
+    outer.__enter__()
+    inner.__enter__()
+    gpu.destroy(raw)
+    with pytest.raises(ValueError):
+        inner.__exit__()
+    assert mf.current_stream(device) == mf.Stream.default(device)
+    outer.__exit__()
+    gpu.reset()
+
+
 def test_exit_without_enter_is_an_error(gpu, device):
     with pytest.raises(RuntimeError, match="not made current"):
         mf.Stream(device).__exit__(None, None, None)
+    with mf.Stream(device) as s:
+        with pytest.raises(RuntimeError, match="not made current"):
+            mf.Stream(device).__exit__(None, None, None)
+        assert mf.current_stream(device) is s
 
 
 def test_the_current_stream_is_kept_alive(gpu, device):
