@@ -480,14 +480,21 @@ print "done"
     Case(
         "an engine has Lua collect where no Lua runs",
         "engine",
-        """
+        f"""
+state [==[
 local mf, py = require "moonferry", require "moonferry.python"
 py.op.add(1, 1)
-for _ = 1, 10 do mf.zeros({ 10 }, "float32") end
+local function make(count)
+  for _ = 1, count do mf.zeros({{ 10 }}, "float32") end
+end
+make(10)
 function collected(times)
   print(times, mf.ledger().tensors)
+  io.flush()
+  make(5)
 end
+]==]{LEFT}
 """,
-        "1\t10\n2\t0\n",
+        "1\t10\n2\t5\n0\t0\t0\n",
     ),
 ]
