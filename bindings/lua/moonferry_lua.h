@@ -73,19 +73,20 @@ static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
 }
 
 /* Raises where Moonferry was not loaded. */
-static inline int mf_lua__close_begins(lua_State *L) {
+static inline int mf_lua__close_follows(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_getfield(L, -1, "moonferry.place");
-  lua_getfield(L, -1, "close_begins");
+  lua_getfield(L, -1, "close_follows");
   lua_call(L, 0, 0);
   return 0;
 }
 
-/* mf_lua_close(L): as lua_close. Moonferry hears of it first, so that finalizers which a program gave its own FFI
- * objects (ffi.gc) may close tensors and rings then: LuaJIT calls these in any order, and after lua_close alone one may
- * come before Moonferry knows, and give back what is given back once more. Threads: the one that uses ${L}. */
+/* mf_lua_close(L): as lua_close. Moonferry hears of it first, so that threads of Python's that are in functions of the
+ * state are waited for before anything is finalized, and finalizers which a program gave its own FFI objects (ffi.gc)
+ * may close tensors and rings: LuaJIT calls these in any order, and after lua_close alone one may come before Moonferry
+ * knows, and give back what is given back once more. Threads: the one that uses ${L}. */
 static inline void mf_lua_close(lua_State *L) {
-  (void)lua_cpcall(L, mf_lua__close_begins, NULL);
+  (void)lua_cpcall(L, mf_lua__close_follows, NULL);
   lua_close(L);
 }
 

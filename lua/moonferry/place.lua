@@ -37,8 +37,25 @@ function place.at_end(call)
   endings[call] = true
 end
 
+-- What is called when somebody says that Lua closes next: whoever waits for others that use it. Weak, as above.
+local beginnings = setmetatable({}, { __mode = "k" })
+
+--- When Lua is about to close, and whoever closes it says so, `call` is called before anything was finalized.
+---@param call fun()
+function place.at_begin(call)
+  beginnings[call] = true
+end
+
 --- Lua is closing.
 function place.close_begins()
+  closing = true
+end
+
+--- Lua closes next (mf_lua_close).
+function place.close_follows()
+  for begin in pairs(beginnings) do
+    pcall(begin)
+  end
   closing = true
 end
 

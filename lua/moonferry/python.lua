@@ -117,6 +117,10 @@ local function start(options)
   py.None = verbs.None
   crossing.through(verbs.release)
   verbs.ended = bridge.ended
+  function verbs.await_others()
+    bridge.close_begins(last, function() end)
+  end
+  places.at_begin(verbs.await_others)
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit
   os.exit = function(...) -- luacheck: ignore 122

@@ -15,7 +15,7 @@
  * that function with 1 and 2.
  *
  * It knows nothing of Python or Moonferry; where it is linked with libmoonferry, as an engine is that wraps its memory,
- * it says so by calling it. */
+ * it says so by calling it, and closes its states as that wants it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* strdup */
 #endif
@@ -27,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef ENGINE_LINKED
-#include <moonferry.h>
+#include <moonferry_lua.h>
+#else
+#define mf_lua_close lua_close
 #endif
 
 enum { MANY = 64 };
@@ -67,7 +69,7 @@ static int run(const char *code) {
   }
   lua_settop(L, 0);
   collect(L);
-  lua_close(L);
+  mf_lua_close(L);
   return failed;
 }
 

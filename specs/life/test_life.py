@@ -1,5 +1,5 @@
-"""Every ending of cases.py, engine_cases.py and closing_cases.py ends as it should, each as often as
-MOONFERRY_SPEC_LIVES says (3).
+"""Every ending of cases.py and the other files of cases ends as it should, each as often as MOONFERRY_SPEC_LIVES says
+(3).
 
 A program that dies, hangs, prints more or prints less fails. docs/life.md lists the same cases. With
 MOONFERRY_SPEC_VALGRIND set each runs under Valgrind, with LuaJIT's compiler off because Valgrind cannot follow it, and
@@ -17,9 +17,10 @@ from pathlib import Path
 import cases
 import closing_cases
 import engine_cases
+import level_cases
 import pytest
 
-CASES = cases.CASES + engine_cases.CASES + closing_cases.CASES
+CASES = cases.CASES + engine_cases.CASES + closing_cases.CASES + level_cases.CASES
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = int(os.environ.get("MOONFERRY_SPEC_LIVES", "3"))
 VALGRIND = bool(os.environ.get("MOONFERRY_SPEC_VALGRIND"))
