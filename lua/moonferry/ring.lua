@@ -109,7 +109,10 @@ local function adopt(handle)
   return r
 end
 
-local function create_of(tensors)
+--- A ring of tensors, each over a memory of its own.
+---@param tensors moonferry.Tensor[]
+---@return moonferry.Ring?, string? message, number? code
+function ring.of(tensors)
   local handles, at, err = new_handles(math.max(#tensors, 1)), take_place(), errors.place()
   for i = 1, #tensors do
     handles[i - 1] = tensor.handle_of(tensors[i])
@@ -119,16 +122,6 @@ local function create_of(tensors)
     return errors.refused("ring", rc, err)
   end
   return adopt(handle_at(at))
-end
-
---- A ring of tensors, each over a memory of its own.
----@param tensors moonferry.Tensor[]
----@return moonferry.Ring?, string? message, number? code
-function ring.of(tensors)
-  if type(tensors) ~= "table" or tensor.is_tensor(tensors) then
-    misuse("ring: expected a list of tensors, got %s", show(tensors))
-  end
-  return create_of(tensors)
 end
 
 --- How many slots a ring is to have, as an integer, 3 where nothing is said.
@@ -165,7 +158,7 @@ function ring.create(shape, name, count, ...)
     end
     tensors[i] = t
   end
-  local r, message, code = create_of(tensors)
+  local r, message, code = ring.of(tensors)
   for i = 1, #tensors do
     tensors[i]:close()
   end

@@ -83,6 +83,7 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
     end
     local none, _, code = ring:begin(0)
     assert.are.same({ nil, mf.ETIMEOUT }, { none, code })
+    refuses("no slot was begun", ring.submit, ring)
     queue.reached = 1
     assert.are.equal(1, select(2, ring:begin(0)))
     assert.is_true(ring:close())
@@ -183,6 +184,18 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
     assert.is_true(reader:close())
   end)
 
+  it("reads on after a picture that could not be read", function()
+    local reader = assert(context:reader(4, 4, "rgba8", { slots = 1 }))
+    local read = context.call.ReadPixels
+    function context.call.ReadPixels()
+      error("the debug callback of the program", 0)
+    end
+    assert.are.same({ false, "the debug callback of the program" }, { pcall(reader.read, reader) })
+    context.call.ReadPixels = read
+    assert(reader:read())
+    assert.is_true(reader:close())
+  end)
+
   it("waits for it before a ring's buffer goes", function()
     local ring = assert(context:ring({ 4 }, "float32"))
     local view = assert(ring:begin(0)):view { 1 }
@@ -226,6 +239,7 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
   it("drops the fence of whoever refuses it", function()
     local ring = assert(context:ring({ 4 }, "float32"))
     refuses("no slot", ring.done, ring)
+    assert.are.same({ 1, 1 }, { queue.made, queue.deleted })
     assert.is_true(ring:close())
   end)
 

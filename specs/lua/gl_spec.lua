@@ -278,8 +278,8 @@ describe("moonferry.gl", function()
     local texture = target(0x8058)
     local reader = assert(context:reader(W, H))
     local all = mf.zeros({ H, W + 5, 4 }, "uint8")
-    for i, row in all:rows() do
-      row[0], row[1], row[2], row[3] = i % 251, math.floor(i / 251), 7, 255
+    for i = 0, all.size - 1 do
+      all:ptr()[i] = i % 251
     end
     local function check(t)
       assert(context:upload(texture, t, "rgba8"))
@@ -294,6 +294,7 @@ describe("moonferry.gl", function()
     local stores = ffi.new "int[1]"
     G.PixelStorei(0x0CF5, 8)
     G.PixelStorei(0x0CF4, 1)
+    all:view(mf.all, { 4 }):fill(5) -- another picture than before
     check(padded)
     G.GetIntegerv(0x0CF5, stores)
     assert.are.equal(8, stores[0])
@@ -313,13 +314,12 @@ describe("moonferry.gl", function()
       local reader = assert(context:reader(W, H, format))
       local name = gl.formats[format][3]
       local t = mf.zeros(case[2] > 0 and { H, W, case[2] } or { H, W }, name)
-      local bytes = t:reinterpret("uint8")
-      for i, row in bytes:rows() do -- exact in each format: whole bytes, and floats of a short mantissa
-        row[0] = format == "rgba16f" and 0 or (i * 5) % 256
-      end
-      if format:find("f$") then
-        t:fill(0.5)
-        t:view(3):fill(0.25)
+      for i = 0, t.size - 1 do -- exact in each format: whole elements, and floats of a short mantissa
+        if format == "rgba16f" then
+          t:ptr()[i] = 0x3C00 + (i % 16) * 64
+        else
+          t:ptr()[i] = format == "rgba32f" and (i % 16) / 16 or format == "rgb10_a2" and i * 2654435 % 2 ^ 32 or i % 251
+        end
       end
       assert(context:upload(texture, t, format))
       assert(reader:read())

@@ -167,6 +167,79 @@ gpu.describe("a shared buffer", function()
     assert.are.equal(0, gpu.registered "Buffer")
   end)
 
+  specify("that is dropped while a stream is captured is given back afterwards", function()
+    if not gpu.simulated() then
+      return
+    end
+    local s = mf.stream(gpu.name)
+    refuses("being captured", function()
+      local shared = assert(context:share(buffer, { device = gpu.name }))
+      shared:map(s, { N }, "float32", function()
+        gpu.driver.capture(s.handle)
+      end)
+    end)
+    collectgarbage()
+    collectgarbage()
+    local shared = assert(context:share(buffer, { device = gpu.name }))
+    assert.are.equal(2, gpu.registered "Buffer")
+    assert.are.equal(0, gpu.driver.end_capture(s.handle))
+    assert(shared:map(nil, { N }, "float32", function() end))
+    assert.are.same({ 1, 0 }, { gpu.registered "Buffer", #context._dropped })
+    assert(shared:close())
+    s:close()
+  end)
+
+  specify("that was closed is not closed once more, whoever has its place", function()
+    for _ = 1, 20 do
+      assert(context:share(buffer, { device = gpu.name })):close()
+      local next_one = assert(context:share(buffer, { device = gpu.name }))
+      collectgarbage()
+      collectgarbage()
+      assert(next_one:map(nil, { N }, "float32", function(t)
+        t:fill(3)
+      end))
+      assert(next_one:close())
+    end
+    assert.are.equal(3, held(7))
+  end)
+
+  specify("goes back with what was forgotten where the context ends", function()
+    if not gpu.simulated() then
+      return
+    end
+    collectgarbage "stop"
+    assert(context:share(buffer, { device = gpu.name }))
+    context:finish()
+    collectgarbage "restart"
+    assert.are.equal(0, gpu.registered "Buffer")
+  end)
+
+  for _, route in ipairs { "mapped", "copied" } do
+    specify("leaves nothing to the collector, " .. route, function()
+      local shared = assert(context:share(buffer, { device = gpu.name, route = route }))
+      assert(shared:map(nil, { N }, "float32", function() end))
+      collectgarbage()
+      collectgarbage "stop"
+      local before = mf.ledger()
+      assert(shared:map(nil, { N }, "float32", function() end))
+      pcall(shared.map, shared, nil, { N }, "float32", error)
+      local after = mf.ledger()
+      collectgarbage "restart"
+      assert.are.same({ before.tensors, before.storages, before.bytes }, { after.tensors, after.storages, after.bytes })
+      assert(shared:close())
+    end)
+  end
+
+  specify("is not written where the function raises before its bytes went back through the host", function()
+    local shared = assert(context:share(buffer, { device = gpu.name, route = "copied" }))
+    assert.are.same({ false, "on purpose" }, { pcall(shared.map, shared, nil, { N }, "float32", function(t)
+      t:fill(7)
+      error("on purpose", 0)
+    end) })
+    assert.are.equal(3, held(3))
+    assert(shared:close())
+  end)
+
   specify("says why the bytes go through the host", function()
     if gpu.sim then
       gpu.sim.sim_fail((gpu.kind == "cuda" and "cu" or "hip") .. "GraphicsGLRegisterBuffer@1:999:once")
@@ -184,6 +257,9 @@ gpu.describe("a shared buffer", function()
 
   specify("refuses misuse", function()
     refuses("share: options", context.share, context, buffer)
+    for _, name in ipairs { 0, -1, 1.5, 0.5, "1" } do
+      refuses("share: buffer: expected OpenGL's number of a buffer, got", context.share, context, name, {})
+    end
     refuses("share: use", context.share, context, buffer, { device = gpu.name, use = "both" })
     refuses("share: route", context.share, context, buffer, { device = gpu.name, route = "short" })
     refuses("share: device", context.share, context, buffer, { device = "cpu" })

@@ -62,6 +62,12 @@ gpu.describe("a shared texture", function()
     assert(shared:close())
     assert.are.equal(0, gpu.registered "Image")
     t:close()
+    assert(context:share_texture(texture, { device = gpu.name }))
+    collectgarbage()
+    collectgarbage()
+    shared = assert(context:share_texture(texture, { device = gpu.name }))
+    assert.are.equal(1, gpu.registered "Image")
+    assert(shared:close())
     opengl.delete_texture(texture)
   end)
 
@@ -121,6 +127,29 @@ gpu.describe("a shared texture", function()
         each:close()
       end
       assert.are.equal(0, opengl.delete_texture(texture))
+    end)
+
+    specify("leaves nothing to the collector, " .. route, function()
+      for _, format in ipairs { FORMATS[1], FORMATS[3] } do
+        local texture = zeros(format)
+        local shared = assert(context:share_texture(texture, { device = gpu.name, route = route }))
+        local t = assert(mf.zeros(shape(format), "uint8", { device = gpu.name }))
+        local function both_ways()
+          assert(shared:upload(t))
+          assert(shared:download(t))
+        end
+        both_ways()
+        collectgarbage()
+        collectgarbage "stop"
+        local before = mf.ledger()
+        both_ways()
+        local after = mf.ledger()
+        collectgarbage "restart"
+        assert.are.same({ before.tensors, before.bytes }, { after.tensors, after.bytes })
+        assert(shared:close())
+        t:close()
+        assert.are.equal(0, opengl.delete_texture(texture))
+      end
     end)
 
     specify("is used as was said, " .. route, function()

@@ -130,7 +130,14 @@ gpu.describe("a stream", function()
       refuses("wrap_stream", mf.wrap_stream, D, bad)
     end
     refuses("wrap_stream", mf.wrap_stream, D)
-    refuses("wrap_stream", mf.wrap_stream, D, gpu.kind == "cuda" and 0 or 1)
+    if gpu.kind == "cuda" then
+      refuses("wrap_stream: stream is 0", mf.wrap_stream, D, 0)
+    else
+      assert.is_true(mf.wrap_stream(D, 0) == mf.default_stream(D))
+      refuses("wrap_stream", mf.wrap_stream, D, 1)
+    end
+    refuses("wrap_stream: handle: expected a pointer or an integer, got", mf.wrap_stream, D,
+      ffi.new "struct { int x; }")
     refuses("wrap_stream: device", mf.wrap_stream, "nowhere", 16)
     refuses("stream: device", mf.stream, "nowhere")
     refuses("stream: device", mf.stream)
@@ -172,6 +179,15 @@ gpu.describe("with_stream", function()
     assert.are.same({ 3, 1, nil, 3 }, { mf.with_stream(s, body, 1, nil, 3) })
     assert.is_true(mf.current_stream(D) == before)
     assert.are.equal(0, select("#", mf.with_stream(s, function() end)))
+  end)
+
+  it("runs it in the coroutine that calls, where that is none", function()
+    local program = ([[
+      local mf = require "moonferry"
+      local function running() return tostring(coroutine.running()) end
+      print(mf.with_stream(mf.default_stream "%s", running) == running())
+    ]]):format(D)
+    assert.are.same({ "true\n", 0 }, { helper.luajit(program) })
   end)
 
   it("nests, and leaves other devices alone", function()

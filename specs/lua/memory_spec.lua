@@ -265,8 +265,14 @@ describe("the garbage collector", function()
       t:view(0)
       most = math.max(most, mf.ledger().tensors)
     end
-    collectgarbage("restart")
     assert.is_true(most < 2000, most .. " tensors were alive at once")
+    local most_bytes = 0
+    for _ = 1, 100 do
+      t:to("cpu", { copy = true })
+      most_bytes = math.max(most_bytes, mf.ledger().bytes)
+    end
+    collectgarbage("restart")
+    assert.is_true(most_bytes < 2 ^ 20, most_bytes .. " bytes were alive at once")
   end)
 
   it("does not run for tensors that are closed by hand", function()

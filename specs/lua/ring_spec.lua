@@ -135,6 +135,17 @@ describe("a ring", function()
     mf.ring({ 1000 }, "float32", 4)
   end)
 
+  it("leaves nothing to the collector where it is closed", function()
+    collectgarbage()
+    collectgarbage "stop"
+    local r = mf.ring({ 3 }, "float32", 64)
+    assert.are.equal(64, #r.slots)
+    r:close()
+    local left = mf.ledger()
+    collectgarbage "restart"
+    assert.are.same({ 0, 0 }, { left.tensors, left.blocks })
+  end)
+
   it("makes no garbage in a frame", function()
     local r = mf.ring({ 16 }, "float32", 3)
     local function frames(n)
@@ -216,7 +227,13 @@ describe("a ring", function()
     refuses("begin: expected an open ring", r.begin, {})
     r:begin()
     refuses("a slot is being written", r.begin, r)
+    for _, verb in ipairs { "done", "hold" } do
+      refuses(verb .. ": fence: expected an mf_fence, got 3", r[verb], r, 3)
+      refuses(verb .. ": use: expected C.MF_READ or C.MF_WRITE, got \"r\"", r[verb], r, nil, "r")
+    end
+    local into = r.into
     r:close()
+    refuses("into: expected an open ring", into, r, print)
     local t = mf.zeros(4)
     refuses("views of one memory", mf.ring, { t, t:view({ 1 }) })
     refuses("ring: slots", mf.ring, { 4 }, "float32", "three")

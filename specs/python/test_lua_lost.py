@@ -109,6 +109,7 @@ local function give_back()
     open.ring = false
   end
   if open.context then
+    open.context:fence_tensor(t)
     open.context:finish()
     open.context = false
   end
