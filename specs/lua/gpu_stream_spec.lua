@@ -3,7 +3,7 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local gpu = require "gpu"
 local helper = require "helper"
-local refuses = helper.refuses
+local C, refuses = helper.C, helper.refuses
 
 local D = gpu.name
 
@@ -123,6 +123,16 @@ gpu.describe("a stream", function()
     collectgarbage()
     assert.is_nil(next(owner))
     gpu.driver.destroy(theirs)
+  end)
+
+  it("of Moonferry's own is given back by who made it, whoever else has its handle", function()
+    local on, made, before = ffi.new("DLDevice[1]"), ffi.new "int64_t[1]", ffi.new "int64_t[1]"
+    assert(C.mf_device_parse(D, on, nil) == 0 and C.mf_stream_create(on[0], made, nil) == 0)
+    assert(C.mf_stream_swap(on[0], made[0], before, nil) == 0)
+    mf.current_stream(D):close()
+    mf.wrap_stream(D, ffi.cast("void *", made[0])):close()
+    assert(C.mf_stream_swap(on[0], before[0], nil, nil) == 0)
+    assert.are.equal(0, C.mf_stream_destroy(on[0], made[0], nil))
   end)
 
   it("that cannot be one is refused", function()

@@ -263,6 +263,23 @@ gpu.describe("pinned and managed memory", function()
     end)
   end
 
+  it("is used on another GPU's stream, but not on one that only has a name there", function()
+    if not gpu.second then
+      return
+    end
+    for _, place in ipairs { PINNED, gpu.managed } do
+      local t, s = mf.zeros(6, "uint8", { device = place }), mf.stream(gpu.second)
+      assert.is_true(rawequal(t, t:acquire(s, "write")))
+      assert.is_true(rawequal(t, t:record(s, "write")))
+      for _, named in ipairs { mf.default_stream(gpu.second), mf.per_thread_stream(gpu.second) } do
+        refuses(("a stream of %s cannot order memory on %s"):format(gpu.second, place), t.acquire, t, named, "write")
+      end
+      assert.is_true(rawequal(t, t:acquire(mf.default_stream(D), "write")))
+      t:close()
+      s:close()
+    end
+  end)
+
   it("is written after the host has waited for readers", function()
     for _, place in ipairs { PINNED, gpu.managed } do
       gpu.seeds(function(seed)

@@ -1,16 +1,20 @@
-"""Judges a mutant of the Lua module by Lua's specs, on the host and on both simulated drivers, by files.
+"""Judges a mutant of the Lua module by the specs of both languages, by files: Lua's on the host and on both simulated
+drivers, those of Python's that host it, and the endings.
 
 The mutated file's place is taken by a loader, which loads the text with the mutant that MUTANT numbers. It lies in a
-folder in front of Lua's path, and is preloaded where an interpreter starts, because busted puts this project's folder
-in front of all others. Another such folder has all files with a mark at the beginning of each function: one run of a
-spec tells which functions of which files it reaches.
+copy of the package, and in front of Lua's path; and it is preloaded where an interpreter of Lua's specs starts, because
+busted puts this project's folder in front of all others. Another such folder has all files with a mark at the beginning
+of each function: one run of a spec of Lua's tells which functions of which files it reaches.
 """
 
 import json
 import re
+import shutil
 import subprocess
 import threading
 
+from .bridge import MEMORY, environment
+from .bridge import PYTHON as INTERPRETER
 from .find_lua import MAIN, Finder
 from .judge import ROOT, WORK, Judge, Spec, build
 from .runtime import DEV
@@ -24,6 +28,8 @@ FILES = [f"{name}.lua" for name in (
 ).split()]  # fmt: skip
 # Specs of pages, of a large environment, and those that count memory or what LuaJIT has compiled.
 UNASKED = "engines_docs|python_docs|python_environment|python_reload|header|compile"
+PYTHON_FILES = "test_lua_*.py", "test_memory.py"
+PYTHON_UNASKED = "test_lua_docs.py", "test_lua_escape_native.py"
 LOADER = """
 local file = assert(io.open("FOLDER/" .. (os.getenv "MUTANT" or "0") .. ".lua"))
 local text = file:read "*a"
@@ -52,13 +58,39 @@ class LuaSpec(Spec):
         return {**self.env, "LUA_PATH": path, "LUA_INIT": f"@{where}/preload.lua"}
 
 
+class PythonSpec(Spec):
+    """A file of Python's specs, or the endings, on a package that lies elsewhere. It is asked about all functions: a
+    mark in Lua wants room on the stack, and specs of its limits leave none."""
+
+    memory = MEMORY
+
+    def __init__(self, path, where="", **env):
+        words = [INTERPRETER, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
+        super().__init__(path.stem + where, words, {"MOONFERRY_SPEC_EMULATED": "1", **env})  # fewer cases of long lists
+
+    def environment(self, where):
+        lua = where / "package" / "lua"
+        path = f"{lua}/?.lua;{lua}/?/init.lua;{ROOT}/specs/lua/?.lua;;"
+        return {**environment(where / "package"), "LUA_PATH": path, **self.env}
+
+    def measure(self, where, marks, seconds):
+        return super().measure(where, marks, seconds) and b"\1" * MARKS_NBYTES
+
+
 class Folder:
-    """What stands in front of Lua's path: some files, each in forms that have numbers."""
+    """A copy of the package, and what stands in front of Lua's path: some files, each in forms that have numbers."""
 
     def __init__(self, name):
         self.where = WORK / f"lua-{name}"
         (self.where / "moonferry").mkdir(parents=True, exist_ok=True)
         (self.where / "preload.lua").write_text("")
+        self.package = self.where / "package"
+        shutil.rmtree(self.package, ignore_errors=True)
+        shutil.copytree(DEV / "python", self.package, symlinks=True)
+        shutil.copytree(ROOT / "lua", self.package / "lua")
+        inner = self.package / "moonferry" / "lua"
+        inner.unlink()
+        inner.symlink_to(self.package / "lua")
 
     def write(self, path, forms):
         """${forms}: the text of each number."""
@@ -83,6 +115,7 @@ class MutatedFile(Folder):
         text, mutants = finder.text, finder.mutants()
         forms = {m.index: text[: m.start] + m.to + text[m.end :] for m in mutants}
         folder = self.write(path, {0: text, **forms})
+        shutil.copy(self.where / "moonferry" / path.name, self.package / "lua" / "moonferry")
         check = self.where / "check.lua"
         check.write_text(CHECK)
         bad = build(["luajit", check, *(folder / f"{m.index}.lua" for m in mutants)])
@@ -143,12 +176,21 @@ class Lua(Judge):
         self.seconds = seconds or float("inf")
         command = ["ctest", "--test-dir", str(DEV), "--show-only=json-v1"]
         tests = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["tests"]
-        self.specs = {"dev": [self.spec(test) for test in tests if self.is_asked(test)]}
+        self.specs = {"dev": [*(self.spec(test) for test in tests if self.is_asked(test)), *self.of_python()]}
         self.marked = Marked(self.paths(None))
 
     def is_asked(self, test):
         name = test["name"].rpartition(".")[2]
         return "specs/lua/" in " ".join(test.get("command", [])) and not re.fullmatch(UNASKED, name)
+
+    def of_python(self):
+        folder = ROOT / "specs" / "python"
+        paths = sorted(path for pattern in PYTHON_FILES for path in folder.glob(pattern))
+        yield from (PythonSpec(path) for path in paths if path.name not in PYTHON_UNASKED)
+        yield PythonSpec(ROOT / "specs" / "life", MOONFERRY_SPEC_LIVES="1")
+        simulated = {"MOONFERRY_SPEC_DEVICE": "cuda", "LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim/cuda")}
+        for path in sorted((folder / "gpu").glob("test_lua_lost*.py")):
+            yield PythonSpec(path, " on cuda", **simulated)
 
     def spec(self, test):
         values = next(p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT")
