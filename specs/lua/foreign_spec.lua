@@ -113,6 +113,20 @@ local DROPS = {
       if i % 7 == 0 then view:close() end
     end
     t:close()]],
+  ["the collector, of places that nobody took from, between other things"] = [[
+    local list, place = made(), require("moonferry.tensor").place
+    for i = 1, N do
+      local at = place()
+      at[0] = list[i].handle
+      helper.C.mf_tensor_retain(at[0])
+      list[i]:close()
+    end
+    local t = mf.zeros(4)
+    for i = 1, 40 * N do
+      local view = t:as_readonly()
+      if i % 7 == 0 then view:close() end
+    end
+    t:close()]],
   ["a collection that missing memory asks for"] = [[
     made()
     for _ = 1, 5 do

@@ -1,8 +1,11 @@
 /* header.c: a program in C that hands tensors to a Lua state and takes them from it by moonferry_lua.h; header_spec.lua
- * runs it. It prints what it saw, and the ledger at its end. With an argument it runs that, and closes its state. */
+ * runs it. It prints what it saw, and the ledger at its end. With an argument it runs that, and closes its state; with
+ * two it first has Lua collect where Lua gets no memory, then where it does, and prints how many tensors are left each
+ * time. */
 #include <lualib.h>
 #include <moonferry_lua.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static float memory[6] = {0, 1, 2, 3, 4, 5};
 static int released;
@@ -33,19 +36,48 @@ static int run(lua_State *L, const char *code) {
   return 1;
 }
 
-static int run_and_close(const char *code) {
+/* Where there is no memory, there is still some for Lua's stack: without it LuaJIT calls no finalizer. */
+enum { SMALLEST_STACK = 256 };
+static int is_poor;
+
+static void *reallocate(void *unused, void *old, size_t old_nbytes, size_t nbytes) {
+  (void)unused;
+  if (nbytes == 0) {
+    free(old);
+    return NULL;
+  }
+  return is_poor && nbytes > old_nbytes && nbytes < SMALLEST_STACK ? NULL : realloc(old, nbytes);
+}
+
+static void print_tensors(void) {
   mf_ledger alive;
-  lua_State *L = luaL_newstate();
-  luaL_openlibs(L);
-  const int status = run(L, code);
-  mf_lua_close(L);
   mf_ledger_read(&alive);
   printf("%d\n", (int)alive.tensors);
+}
+
+/* Lua runs nothing meanwhile: what it finalizes then waits for the next collection, for which there is no memory. */
+static void collect(lua_State *L) {
+  enum { TIMES = 3 };
+  is_poor = 1;
+  for (int i = 0; i < TIMES; i++) lua_gc(L, LUA_GCCOLLECT, 0);
+  print_tensors();
+  is_poor = 0;
+  for (int i = 0; i < TIMES; i++) lua_gc(L, LUA_GCCOLLECT, 0);
+  print_tensors();
+}
+
+static int run_and_close(const char *code, int collects) {
+  lua_State *L = lua_newstate(reallocate, NULL);
+  luaL_openlibs(L);
+  const int status = run(L, code);
+  if (collects) collect(L);
+  mf_lua_close(L);
+  print_tensors();
   return status;
 }
 
 int main(int argc, char **argv) {
-  if (argc > 1) return run_and_close(argv[1]);
+  if (argc > 1) return run_and_close(argv[1], argc > 2);
   DLTensor view = {.data = memory, .ndim = 1, .shape = (int64_t[]){6}, .dtype = {kDLFloat, 32, 1}};
   mf_tensor *t;
   mf_ledger alive;

@@ -12,6 +12,12 @@ describe("moonferry_lua.h", function()
     assert.are.equal(0, status)
   end)
 
+  it("gives back what Lua had no memory to finalize", function()
+    local code = [[local mf = require "moonferry" collectgarbage "stop" for i = 1, 9 do mf.zeros(3) end]]
+    local status, text = process.shell(("%s '%s' poor"):format(PROGRAM, code))
+    assert.are.same({ 0, "9\n0\n0\n" }, { status, text })
+  end)
+
   it("closes a state that has no Moonferry, or whose package.loaded is none", function()
     for _, code in ipairs { "print(1)", "print(1) package.loaded[\"moonferry.place\"] = 5",
       "print(1) package.loaded[\"moonferry.place\"] = setmetatable({}, { __index = error })" } do
