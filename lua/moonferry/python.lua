@@ -117,8 +117,10 @@ local function start(options)
   py.None = verbs.None
   crossing.through(verbs.release)
   verbs.ended = bridge.ended
+  -- Weak, because what `last` calls when it is finalized reaches this. C keeps it until another bridge replaces it.
+  local weak = setmetatable({ last = last }, { __mode = "v" })
   function verbs.await_others()
-    bridge.close_begins(last, function() end)
+    bridge.close_begins(weak.last, function() end)
   end
   places.at_begin(verbs.await_others)
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
