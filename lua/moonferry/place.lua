@@ -51,12 +51,29 @@ function place.close_begins()
   closing = true
 end
 
---- Lua closes next (mf_lua_close).
+--- Lua closes next (mf_lua_close, os.exit).
 function place.close_follows()
   for begin in pairs(beginnings) do
     pcall(begin)
   end
   closing = true
+end
+
+-- As moonferry_lua.h has it for C. A program may have done anything to the table of modules.
+local function say_that_close_follows()
+  package.loaded["moonferry.place"].close_follows()
+end
+
+-- LuaJIT's own os.exit closes Lua where its second argument says so. Another one is somebody's who knows better: it may
+-- close nothing, as that of a state which Python hosts.
+local exit = os.exit
+if tostring(exit):find "builtin" then
+  os.exit = function(status, close) -- luacheck: ignore 122
+    if close then
+      pcall(say_that_close_follows)
+    end
+    return exit(status, close)
+  end
 end
 
 -- Where a finalizer finds in Lua's stack who has called it, behind pcall and itself. There is nobody if Lua is

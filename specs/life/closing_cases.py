@@ -77,12 +77,16 @@ print(mf.ledger().tensors, mf.ledger().storages, mf.ledger().bytes)
     ),
     *(
         Case(
-            f"finalizers of a program's FFI objects close tensors when mf_lua_close ends its state{beside}",
-            "linked engine",
-            f"state [==[{uses_python}{CLOSERS}]==]{LEFT}",
-            "closed\n0\t0\t0\n",
+            f"finalizers of a program's FFI objects close tensors when {who} ends its state{beside}",
+            host,
+            f"{before}{uses_python}{CLOSERS}{after}",
+            f"closed\n{left}",
         )
         for beside, uses_python in (("", ""), (", beside Python", "require('moonferry.python').op.add(1, 1) "))
+        for who, host, before, after, left in (
+            ("mf_lua_close", "linked engine", "state [==[", f"]==]{LEFT}", "0\t0\t0\n"),
+            ("os.exit", "engine", "", "os.exit(0, true)", ""),
+        )
     ),
     Case(
         "a daemon thread calls a Lua function after py.finish",

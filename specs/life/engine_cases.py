@@ -221,10 +221,10 @@ def wait():
 threading.Thread(target=f, args=(wait,)).start()
 inside.wait()
 ]]
-print(py.finish { wait = 0.05 })
+print(py.finish { wait = 0 })
 print "done"
 """,
-        "nil\tpy.finish: 1 thread had not ended after 0.05 seconds\ndone\n",
+        "nil\tpy.finish: 1 thread had not ended after 0 seconds\ndone\n",
     ),
     Case(
         "a thread closes its state after py.finish",

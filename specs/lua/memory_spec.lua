@@ -319,3 +319,20 @@ describe("the garbage collector", function()
     end
   end)
 end)
+
+describe("os.exit", function()
+  it("ends the process as LuaJIT's own does, whatever became of the modules", function()
+    for _, done in ipairs {
+      { "os.exit()", 0 }, { "os.exit(3)", 3 }, { "os.exit(true, true)", 0 }, { "os.exit(false, true)", 1 },
+      { "os.exit(nil, true)", 0 }, { "os.exit(4, 1)", 4 },
+      { "package.loaded['moonferry.place'] = nil os.exit(5, true)", 5 }, { "package = 7 os.exit(6, true)", 6 },
+    } do
+      assert.are.same({ "", done[2] }, { helper.luajit("require 'moonferry' " .. done[1]) })
+    end
+  end)
+
+  it("of somebody else's is left to him", function()
+    local program = [[local own = function() end os.exit = own require "moonferry" print(os.exit == own)]]
+    assert.are.same({ "true\n", 0 }, { helper.luajit(program) })
+  end)
+end)

@@ -32,6 +32,7 @@ local CASES = {
   { "return py.from 'math'", "py.from takes the module's name and then the names to import from it" },
   { "return py.with(py.builtins.object())", "py.with: expected a function of the value, got nil" },
   { "return py.with(py.builtins.object(), 3)", "py.with: expected a function of the value, got 3" },
+  { "return py.scope_begin", "moonferry.python has no \"scope_begin\"" },
   { "return py.finish(3)", "py.finish: options: expected a table, got 3" },
   { "return py.finish { wat = 1 }", "py.finish: options: unknown option \"wat\"" },
   { "return py.preload({ 'json' }).dne", "what py.preload returns has no \"dne\"", "use loading:done" },

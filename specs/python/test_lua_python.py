@@ -1,6 +1,7 @@
 """The table `python` in Lua, and how Lua sees Python objects: lupa's verbs."""
 
 import enum
+import sys
 
 import pytest
 
@@ -292,6 +293,16 @@ def test_text_may_have_a_zero_in_it(lua):
 
     assert lua.eval("tostring(...)", Text()) == "a\0b"
     assert lua.eval("#tostring(...)", Text()) == 3
+
+
+def test_a_hosted_python_leaves_its_arguments_and_its_paths_alone(lua):
+    def is_set_up():
+        return list(sys.argv), list(sys.path), list(sys.meta_path)
+
+    before = is_set_up()
+    lua.execute("arg = { [-1] = 'luajit', [0] = 'script.lua', 'a' }")
+    assert lua.execute("return require('moonferry.python').op.add(1, 2)") == 3
+    assert is_set_up() == before
 
 
 def test_a_table_with_a_metatable_loads_no_moonferry(lua):
