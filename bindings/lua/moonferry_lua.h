@@ -75,7 +75,7 @@ static inline mf_tensor *mf_lua_check(lua_State *L, int index) {
 /* Raises where Moonferry was not loaded. */
 static inline int mf_lua__close_follows(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
-  lua_getfield(L, -1, "moonferry.place");
+  lua_getfield(L, -1, "moonferry.finalizer");
   lua_getfield(L, -1, "close_follows");
   lua_call(L, 0, 0);
   return 0;

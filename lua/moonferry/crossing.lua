@@ -5,6 +5,7 @@
 local ffi = require "ffi"
 local mf = require "moonferry"
 local constants = require("moonferry.cdef").constants
+local finalizers = require "moonferry.finalizer"
 local foreign = require "moonferry.foreign"
 local places = require "moonferry.place"
 local scope = require "moonferry.scope"
@@ -29,7 +30,7 @@ crossing.box = ffi.new("mf_tensor *[1]")
 
 local function move(box, handle)
   box[0] = nil
-  return places.arm(handle, foreign.finalize)
+  return finalizers.arm(handle, foreign.finalize)
 end
 
 -- Makes a tensor of the reference that the bridge put into the box. The box is emptied where the reference can get its

@@ -4,6 +4,7 @@
 -- Invariant: a descriptor is the library's once a function has returned what it made, and the caller's after a refusal
 -- or an error, such as that of a Lua without memory. Must not know: which API it came from.
 local ffi = require "ffi"
+local finalizers = require "moonferry.finalizer"
 local C = require "moonferry.lib"
 local create = require "moonferry.create"
 local device = require "moonferry.device"
@@ -19,7 +20,7 @@ local misuse, show = errors.misuse, errors.show
 local BINARY = 1 -- MF_SEMAPHORE_BINARY
 local NO_WORDS = {}
 local release = C.mf_semaphore_release
-local finalize = places.finalizer(release)
+local finalize = finalizers.of(release)
 local take_place, handle_at = places.handles("mf_semaphore *[1]", release, finalize)
 local uint64_t = ffi.typeof "uint64_t"
 

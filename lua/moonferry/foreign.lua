@@ -5,7 +5,7 @@
 -- Where Python is in the process too, what is due runs by way of the bridge, which gives up this Lua state meanwhile: a
 -- finalizer may wait for a thread that uses it. Must not know: what is released, Python.
 local C = require "moonferry.lib"
-local places = require "moonferry.place"
+local finalizers = require "moonferry.finalizer"
 
 local foreign = {}
 
@@ -29,7 +29,7 @@ end
 
 --- The finalizer of a tensor's handle, which needs no memory. An error of what is due comes when the handle was given
 --- back, and is dropped.
-foreign.finalize = places.finalizer(function(handle)
+foreign.finalize = finalizers.of(function(handle)
   if release_later(handle) ~= 0 then
     pcall(run_due)
   end

@@ -13,7 +13,7 @@ local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local hint = require "moonferry.hint"
 local picture = require "moonferry.gl_picture"
-local places = require "moonferry.place"
+local finalizers, places = require "moonferry.finalizer", require "moonferry.place"
 local rings = require "moonferry.ring"
 local scope = require "moonferry.scope"
 local share = require "moonferry.gl_share"
@@ -48,7 +48,7 @@ function Context.__newindex(_, key)
 end
 
 local release = C.mf_gl_release
-local take_place, handle_at = places.handles("mf_gl *[1]", release, places.finalizer(release))
+local take_place, handle_at = places.handles("mf_gl *[1]", release, finalizers.of(release))
 
 local integer, with_buffer = picture.integer, picture.with_buffer
 

@@ -9,7 +9,7 @@ local device = require "moonferry.device"
 local errors = require "moonferry.errors"
 local foreign = require "moonferry.foreign"
 local picture = require "moonferry.gl_picture"
-local places = require "moonferry.place"
+local finalizers = require "moonferry.finalizer"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
 local transfer = require "moonferry.transfer"
@@ -63,7 +63,7 @@ end
 --- have. Where it is dropped it joins the context's `_dropped`, because only the context's thread may ask the driver.
 function share.place(context, new)
   local dropped = context._dropped
-  return places.arm(new(), places.finalizer(function(at)
+  return finalizers.arm(new(), finalizers.of(function(at)
     if at[0] ~= nil then
       dropped[#dropped + 1] = at
     end

@@ -6,6 +6,7 @@
 -- the flags are read here now and then. Invariant: an owner is dropped only after its flag was set, and by one
 -- call at a time: a finalizer that comes in between leaves the others for later. Must not know: tensors.
 local ffi = require "ffi"
+local finalizers = require "moonferry.finalizer"
 local C = require "moonferry.lib"
 local places = require "moonferry.place"
 
@@ -44,7 +45,7 @@ else
 end
 
 -- A flag that is not held yet, because Lua had no memory for that, is freed with its object; one that is held is C's.
-local take_place, flag_at = places.handles("int32_t *[1]", free, places.finalizer(function(flag)
+local take_place, flag_at = places.handles("int32_t *[1]", free, finalizers.of(function(flag)
   if held[flag] == nil then
     free(flag)
   end
@@ -57,7 +58,7 @@ end
 local function drop(flag)
   held[flag] = nil
   count = count - 1
-  free(places.disarm(flag))
+  free(finalizers.disarm(flag))
 end
 
 --- Drops every owner whose memory C is done with. (No pairs: where it is compiled and left inside of a finalizer, the
@@ -97,7 +98,7 @@ function owner.hold(object)
 end
 
 -- When the state closes, its tensors are released first; then the flags that they set are freed.
-places.at_end(owner.sweep)
+finalizers.at_end(owner.sweep)
 
 --- Drops this owner if C is done with its memory.
 function owner.check(flag)

@@ -41,7 +41,7 @@ local beside = require "moonferry.beside"
 local crossing = require "moonferry.crossing"
 local errors, hint = require "moonferry.errors", require "moonferry.hint"
 local interpreter = require "moonferry.interpreter"
-local places, scopes = require "moonferry.place", require "moonferry.scope"
+local finalizers, scopes = require "moonferry.finalizer", require "moonferry.scope"
 local views = require "moonferry.views"
 
 local py = {}
@@ -106,7 +106,7 @@ local function start(options)
     return nil, fresh
   end
   local last = ffi.gc(ffi.new "char[1]", function(object)
-    bridge.close_begins(object, places.close_begins)
+    bridge.close_begins(object, finalizers.close_begins)
   end)
   for name, verb in pairs(bridge.open(describe, crossing.adopt, crossing.box, keywords, scopes.innermost, last)) do
     verbs[name] = verb
@@ -122,7 +122,7 @@ local function start(options)
   function verbs.await_others()
     bridge.close_begins(weak.last, function() end)
   end
-  places.at_begin(verbs.await_others)
+  finalizers.at_begin(verbs.await_others)
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.
   local exit = os.exit
   os.exit = function(...) -- luacheck: ignore 122

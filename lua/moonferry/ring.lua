@@ -4,6 +4,7 @@
 -- and so are the views that another library has of them, so that a frame makes no object. Both are the ring's and of no
 -- scope: a scope closes the ring. Must not know: whose queue a fence is of.
 local ffi = require "ffi"
+local finalizers = require "moonferry.finalizer"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local create = require "moonferry.create"
@@ -32,7 +33,7 @@ local new_handles = ffi.typeof "mf_tensor *[?]"
 local FOREVER, SECOND = 0x7fffffffffffffffLL, 1e9
 
 local release = C.mf_ring_release
-local finalize = places.finalizer(release)
+local finalize = finalizers.of(release)
 local take_place, handle_at, handle_kept = places.handles("mf_ring *[1]", release, finalize, C.mf_lua_ring_keep)
 
 function closed.__index(_, key)
@@ -286,7 +287,7 @@ function Ring:close()
   self._handle, self._slots, self._views, self._list = nil, nil, nil, nil
   local ok, message = pcall(ring.give_back, handle)
   if not ok then
-    places.arm(handle, finalize)
+    finalizers.arm(handle, finalize)
     error(message, 0)
   end
   for _, t in ipairs(slots) do
@@ -296,7 +297,7 @@ end
 
 -- The last reference may run release callbacks. As places.release: nothing of Lua's comes behind the call.
 function ring.give_back(handle)
-  return release(places.disarm(handle))
+  return release(finalizers.disarm(handle))
 end
 
 jit.off(ring.give_back)

@@ -4,6 +4,7 @@
 -- table with this metatable names a stream that is not closed; close changes the metatable. A stream that is
 -- current, or will be again, cannot be closed. Must not know: tensors.
 local ffi = require "ffi"
+local finalizers = require "moonferry.finalizer"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
@@ -150,7 +151,7 @@ local function give_back(place)
   end
 end
 
-local finalize = places.finalizer(give_back)
+local finalize = finalizers.of(give_back)
 
 --- Returns a new stream, which does not wait for the default stream. `close`, the end of the scope or the garbage
 --- collector releases it; work that is queued on it goes on.
@@ -158,7 +159,7 @@ local finalize = places.finalizer(give_back)
 ---@return moonferry.Stream?, string? message, number? code
 function stream.create(name)
   local which = device.parsed(name, "stream: device")
-  local place = places.arm(place_type(which[0], NONE), finalize)
+  local place = finalizers.arm(place_type(which[0], NONE), finalize)
   local out = ffi.cast(stream_pointer, ffi.cast(char_pointer, place) + STREAM_NBYTES)
   local err = errors.place()
   local rc = errors.call(C.mf_stream_create, which, out, err)

@@ -6,6 +6,7 @@
 -- collection. Must not know: how elements are read, how views are described.
 local ffi = require "ffi"
 local bit = require "bit"
+local finalizers = require "moonferry.finalizer"
 local C = require "moonferry.lib"
 local constants = require("moonferry.cdef").constants
 local device = require "moonferry.device"
@@ -262,7 +263,7 @@ end
 ---@param handle ffi.cdata*
 ---@return moonferry.Tensor
 function tensor.adopt(handle)
-  local ok, message = pcall(places.arm, handle, foreign.finalize)
+  local ok, message = pcall(finalizers.arm, handle, foreign.finalize)
   if not ok then
     release_later(handle)
     error(message, 0)

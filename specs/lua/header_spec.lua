@@ -19,8 +19,8 @@ describe("moonferry_lua.h", function()
   end)
 
   it("closes a state that has no Moonferry, or whose package.loaded is none", function()
-    for _, code in ipairs { "print(1)", "print(1) package.loaded[\"moonferry.place\"] = 5",
-      "print(1) package.loaded[\"moonferry.place\"] = setmetatable({}, { __index = error })" } do
+    for _, code in ipairs { "print(1)", "print(1) package.loaded[\"moonferry.finalizer\"] = 5",
+      "print(1) package.loaded[\"moonferry.finalizer\"] = setmetatable({}, { __index = error })" } do
       local status, text = process.shell(("%s '%s'"):format(PROGRAM, code))
       assert.are.same({ 0, "1\n0\n" }, { status, text })
     end

@@ -325,7 +325,7 @@ describe("os.exit", function()
     for _, done in ipairs {
       { "os.exit()", 0 }, { "os.exit(3)", 3 }, { "os.exit(true, true)", 0 }, { "os.exit(false, true)", 1 },
       { "os.exit(nil, true)", 0 }, { "os.exit(4, 1)", 4 },
-      { "package.loaded['moonferry.place'] = nil os.exit(5, true)", 5 }, { "package = 7 os.exit(6, true)", 6 },
+      { "package.loaded['moonferry.finalizer'] = nil os.exit(5, true)", 5 }, { "package = 7 os.exit(6, true)", 6 },
     } do
       assert.are.same({ "", done[2] }, { helper.luajit("require 'moonferry' " .. done[1]) })
     end
