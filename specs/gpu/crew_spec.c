@@ -83,6 +83,7 @@ static bool holds_back;
 static _Atomic(void *) caller_wants;
 static _Atomic int broadcasts;
 static _Atomic bool is_about_to_sleep;
+static _Atomic(pthread_cond_t *) sleeps_on; /* where it sleeps */
 
 __attribute__((no_sanitize("thread"))) static void wait_for_the_caller(const void *lock) {
   const int before = broadcasts;
@@ -104,12 +105,16 @@ int FUNCTION(pthread_mutex_lock)(pthread_mutex_t *lock) {
   return rc;
 }
 
-int FUNCTION(pthread_cond_broadcast)(pthread_cond_t *changed) {
+__attribute__((no_sanitize("thread"))) static int wake_all(pthread_cond_t *changed) {
   static _Atomic(void *) found;
   int (*real)(pthread_cond_t *);
   *(void **)&real = known_function(&found, "pthread_cond_broadcast");
-  broadcasts++;
   return real(changed);
+}
+
+int FUNCTION(pthread_cond_broadcast)(pthread_cond_t *changed) {
+  broadcasts++;
+  return wake_all(changed);
 }
 
 /* Whether a helper holds the last piece, and the caller then has waited for it, or has gone on. */
@@ -120,8 +125,12 @@ int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) 
   int (*real)(pthread_cond_t *, pthread_mutex_t *);
   *(void **)&real = known_function(&found, "pthread_cond_wait");
   if (last_taken && !caller_went_on && gettid() == getpid()) caller_waited = true;
-  if (holds_back && gettid() != getpid()) wait_for_the_caller(lock);
-  return real(changed, lock);
+  if (!holds_back || gettid() == getpid()) return real(changed, lock);
+  wait_for_the_caller(lock);
+  sleeps_on = changed;
+  const int rc = real(changed, lock);
+  sleeps_on = NULL;
+  return rc;
 }
 
 static int begin_timed(void **state) {
@@ -304,9 +313,15 @@ static void the_caller_waits_for_a_last_piece_of_one_byte(void **state) {
 
 #define TIMED(name) cmocka_unit_test_setup_teardown(name, begin_timed, end_timed)
 
+/* It sleeps already if the caller was the last to finish a piece. Whoever is woken for nothing looks, and is about to
+ * sleep again. */
 static void until_it_is_about_to_sleep(void *ctx) {
   (void)ctx;
-  while (!is_about_to_sleep) sched_yield();
+  while (!is_about_to_sleep) {
+    pthread_cond_t *asleep = sleeps_on;
+    if (asleep != NULL) wake_all(asleep);
+    sched_yield();
+  }
 }
 
 /* It would sleep for ever if the end were told without the lock, or to nobody. */
