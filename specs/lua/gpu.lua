@@ -361,16 +361,25 @@ function gpu.seeds(body)
   gpu.sim.sim_seed(0)
 end
 
---- Keeps a stream at work for some milliseconds on a GPU. A simulated one is as late as it may be anyway.
-function gpu.keep_busy(stream)
-  local real = not gpu.sim and not os.getenv "MOONFERRY_SPEC_MUTE"
-  local scratch = real and mf.with_stream(stream, mf.empty, 256 * 2 ^ 20, "uint8", { device = gpu.name })
-  for i = 1, scratch and 200 or 0 do
-    mf.with_stream(stream, scratch.fill, scratch, i % 2)
+--- Keeps streams at work for some tens of milliseconds on a GPU, all of them equally long: nothing that takes time, as
+--- getting memory does, is between. A simulated one is as late as it may be anyway.
+function gpu.keep_busy(streams)
+  if gpu.sim or os.getenv "MOONFERRY_SPEC_MUTE" then return end
+  local scratch = {}
+  for i, stream in ipairs(streams) do
+    scratch[i] = mf.with_stream(stream, mf.zeros, 256 * 2 ^ 20, "uint8", { device = gpu.name })
   end
-  if scratch then
-    scratch:close()
+  mf.synchronize(gpu.name)
+  for value = 1, 200 do
+    for i, stream in ipairs(streams) do mf.with_stream(stream, scratch[i].fill, scratch[i], value % 2) end
   end
+  for _, t in ipairs(scratch) do t:close() end
+end
+
+--- Waits for the GPU, and lets what only waited for it go.
+function gpu.settle()
+  assert(mf.synchronize(gpu.name))
+  assert(mf.empty({}, "uint8", { device = gpu.name })):close()
 end
 
 --- Whether a spec that needs the simulator can run; else it is pending.

@@ -168,9 +168,9 @@ gpu.describe("a stream that is being captured", function()
     for i = 1, 4 do
       mine[i] = mf.stream(D)
       busy[i] = mf.with_stream(mine[i], mf.ones, 64, "int32", { device = D })
-      gpu.keep_busy(mine[i])
     end
     wrapped:synchronize()
+    gpu.keep_busy(mine)
     driver.capture(theirs)
     local refused = {
       { wrapped:synchronize() }, { wrapped:query() }, { mf.with_stream(wrapped, t.tolist, t) },
