@@ -15,10 +15,10 @@
 /* ThreadSanitizer calls them before it is ready for instrumented code. */
 #define FUNCTION(name) __attribute__((visibility("default"), no_sanitize("thread"))) name
 
-enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 5, LATE_US = 500, HANGS_SECONDS = 80 };
+enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 7, LATE_US = 500, HANGS_SECONDS = 80 };
 
 /* Large enough for helpers; four buffers of them, and a part. */
-static const int64_t large[] = {(17 << 20) + 12345};
+static const int64_t large[] = {(33 << 20) + 12345};
 
 static _Atomic int started, joined, refused;
 static int startable; /* by one copy */
@@ -182,7 +182,7 @@ static void one_for_each_core_but_the_callers(void **state) {
 static void none_is_left_at_the_size_where_they_begin(void **state) {
   (void)state;
   for (int64_t more = -1; more <= 1; more++) {
-    const int64_t shape[] = {(16 << 20) + more};
+    const int64_t shape[] = {(8 << 20) + more};
     mf_tensor *from = random_host("uint8", 1, shape), *there = create_shaped(GPU0, "uint8", 1, shape);
     startable = CORES;
     started = joined = 0;
@@ -195,7 +195,7 @@ static void none_is_left_at_the_size_where_they_begin(void **state) {
   }
 }
 
-static void no_more_than_five_however_many_cores(void **state) {
+static void no_more_than_seven_however_many_cores(void **state) {
   (void)state;
   cores = MANY_CORES;
   to_the_device_and_back(MANY_CORES, large);
@@ -256,7 +256,7 @@ static void a_fault_of_the_programs_memory_is_the_programs_to_handle(void **stat
 }
 
 /* A copy whose last buffer has two pieces, the second of one byte. The caller always takes the first. */
-enum { BUFFER = 4 << 20, FULL_BUFFERS = 4, PIECE = 256 << 10 };
+enum { BUFFER = 8 << 20, FULL_BUFFERS = 4, PIECE = 128 << 10 };
 static char *first_piece, *last_piece; /* each begins with a page that is closed */
 
 static void hold_the_last_piece(int number, siginfo_t *info, void *context) {
@@ -342,7 +342,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TIMED(one_for_each_core_but_the_callers),
       TIMED(none_is_left_at_the_size_where_they_begin),
-      TIMED(no_more_than_five_however_many_cores),
+      TIMED(no_more_than_seven_however_many_cores),
       TIMED(who_cannot_be_started_is_done_without),
       TIMED(a_fault_of_the_programs_memory_is_the_programs_to_handle),
       TIMED(the_caller_waits_for_a_last_piece_of_one_byte),

@@ -2,7 +2,7 @@
  * used again while queued work may still use it, and each is had back once that is known to be done. */
 #include "device.h"
 
-enum { NBYTES = 1 << 20, BUFFERS = 4 };
+enum { NBYTES = 1 << 20, BUFFERS = 4, PART = 8 << 20 };
 
 typedef struct scene {
   mf_tensor *host, *there;
@@ -112,7 +112,7 @@ static void a_wait_that_fails_frees_no_buffer(void **state) {
 
 /* Of a copy to the host that fails in the middle each buffer comes back, and nothing is written behind what failed. */
 static void a_download_that_fails_keeps_no_buffer(void **state) {
-  enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
+  enum { PARTS = 3, LARGE = PARTS * PART };
   (void)state;
   needs_simulator();
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
@@ -125,7 +125,7 @@ static void a_download_that_fails_keeps_no_buffer(void **state) {
     REFUSED(mf_tensor_copy(host, there, &err), MF_EDRIVER, "Synchronize");
     end_failures();
     for (int64_t i = 0; i < LARGE; i++)
-      if (((unsigned char *)data_of(host))[i] != (i < part * (4 << 20) ? 5 : 1)) fail_msg("byte %lld", (long long)i);
+      if (((unsigned char *)data_of(host))[i] != (i < part * PART ? 5 : 1)) fail_msg("byte %lld", (long long)i);
     if (part == PARTS - 1) break;
     synchronize(0);
     trim_all(); /* the next copy waits for its own parts alone */
@@ -141,7 +141,7 @@ static void a_download_that_fails_keeps_no_buffer(void **state) {
 
 /* Whichever part of a large copy cannot be queued, the copy has failed, in either direction, and keeps no buffer. */
 static void each_part_that_cannot_be_queued_is_told(void **state) {
-  enum { PARTS = 3, LARGE = PARTS * (4 << 20) };
+  enum { PARTS = 3, LARGE = PARTS * PART };
   (void)state;
   needs_simulator();
   mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);

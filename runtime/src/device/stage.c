@@ -10,7 +10,7 @@
 #include <sched.h>
 
 #define NBUFFERS 4
-#define BUFFER_NBYTES (INT64_C(4) << 20)
+#define BUFFER_NBYTES (INT64_C(8) << 20)
 
 typedef struct buffer {
   void *data; /* NULL: not made yet */
@@ -111,11 +111,11 @@ static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nb
   return rc;
 }
 
-/* The host's part, by several threads */
+/* The host's part, by several threads. The sizes are those that were fastest on the machine of docs/gpu.md. */
 
-#define HELPERS_MAX 5
-#define HELPERS_FROM (INT64_C(16) << 20) /* copies from here on are worth starting threads for */
-#define PIECE (INT64_C(256) << 10)
+#define HELPERS_MAX 7
+#define HELPERS_FROM (INT64_C(8) << 20) /* copies from here on are worth starting threads for */
+#define PIECE (INT64_C(128) << 10)
 #define WATCHES 100 /* some tens of microseconds */
 
 /* Threads that take pieces of one buffer at a time. The caller is one of them. */
