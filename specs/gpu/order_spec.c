@@ -74,6 +74,13 @@ static void two_streams_cost_a_record_and_a_wait(void **state) {
   EXPECT_WAITS(2);
   if (other_is_simulated())
     assert_int_equal(sim_ask_calls(named("cuEventCreate", "hipEventCreateWithFlags")), 0);
+  /* CUDA's context is made current to look at the stream, and once more for the record and the wait. */
+  other_current_set(-1);
+  sim_ask_reset();
+  OK(mf_tensor_acquire(t, b, MF_WRITE, &err));
+  EXPECT_WAITS(1);
+  if (other_is_simulated() && other_device_type() == kDLCUDA)
+    assert_int_equal(sim_ask_calls("cuCtxPushCurrent"), 2);
   mf_tensor_release(t);
   stream_end(0, a);
   stream_end(0, b);

@@ -238,7 +238,7 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
   return rc;
 }
 
-int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
+static int wait_inside(const mf__queue *on, const mf__queue *other, mf_error *err) {
   const mf__queue named = mf__queue_named(other);
   bool needed;
   void *event;
@@ -252,6 +252,14 @@ int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
    * (CUDA Driver API, Event Management, cuEventRecord). */
   if (rc == MF_OK) rc = wait_at(on, event, err);
   mf__event_give(other->backend, other->ordinal, event);
+  return rc;
+}
+
+/* The device is entered once for all of it: to make it current costs a driver call or two, to find it current half of
+ * one. */
+int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
+  int rc;
+  MF__CALL(rc, mf__enter, on->backend, on->ordinal, err, wait_inside(on, other, err));
   return rc;
 }
 
