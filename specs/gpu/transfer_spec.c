@@ -356,6 +356,41 @@ static void many_rows_are_filled_by_kernels(void **state) {
   }
 }
 
+/* CUDA's own copies of rows within a device take twice as long as a kernel of whole units, which must be worth being
+ * compiled. */
+static void many_bytes_of_aligned_rows_go_by_a_kernel(void **state) {
+  enum { ROWS = 64, WIDTH = 64 << 10 };
+  static const struct {
+    place from;
+    int64_t start, width;
+    bool by_kernel;
+  } cases[] = {{GPU0, 0, WIDTH, true},      {GPU0, 16, WIDTH, true},      {GPU0, 0, WIDTH - 16, false},
+               {GPU0, 8, WIDTH, false},     {GPU0, 0, WIDTH + 8, false},  {PINNED, 0, WIDTH, false}};
+  const bool can = other_device_type() == kDLCUDA && has_kernels(); /* else it is one driver copy */
+  (void)state;
+  needs_simulator();
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    const mf_index columns[] = {{.kind = MF_INDEX_ELLIPSIS},
+                                {.kind = MF_INDEX_SLICE, .start = cases[i].start,
+                                 .stop = cases[i].start + cases[i].width, .step = 1}};
+    const int64_t shape[] = {ROWS, 2 * WIDTH};
+    mf_tensor *from = create_shaped(cases[i].from, "uint8", 2, shape), *to = create_shaped(GPU0, "uint8", 2, shape);
+    mf_tensor *part, *copied;
+    fill(from, i + 1);
+    fill(to, 0);
+    OK(mf_tensor_index(from, columns, 2, &part, &err));
+    OK(mf_tensor_index(to, columns, 2, &copied, &err));
+    const uint64_t kernels = sim_ask_calls("cuLaunchKernel"), copies = copies_made();
+    OK(mf_tensor_copy(copied, part, &err));
+    const bool by_kernel = cases[i].by_kernel && can;
+    assert_int_equal(sim_ask_calls("cuLaunchKernel") - kernels, by_kernel);
+    assert_int_equal(copies_made() - copies, !by_kernel);
+    assert_true(equal(copied, part));
+    mf_tensor *all[] = {from, to, part, copied};
+    for (int k = 0; k < 4; k++) mf_tensor_release(all[k]);
+  }
+}
+
 /* Another way is taken where there is no kernel, not where one fails: that is told. */
 static void a_kernel_that_fails_is_told(void **state) {
   int64_t shape[] = {40, 30};
@@ -400,6 +435,7 @@ int main(void) {
       WITH_STREAMS(large_copies_take_no_detour),
       WITH_STREAMS(large_copies_of_one_axis_that_lies_apart),
       WITH_STREAMS(many_rows_are_filled_by_kernels),
+      WITH_STREAMS(many_bytes_of_aligned_rows_go_by_a_kernel),
       WITH_STREAMS(a_kernel_that_fails_is_told),
   };
   if (!other_open()) return 0;

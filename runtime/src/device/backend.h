@@ -148,6 +148,8 @@ typedef struct mf__backend {
                    mf_error *err);
   /* unit 1, 2 or 4 bytes of value, width units a row. */
   int (*fill)(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
+  /* From how many bytes on a kernel copies rows of whole units within a device faster than copy does; 0: never. */
+  int64_t kernel_rows_from;
   /* MF_EDEVICE where the driver cannot compile it; the caller then finds another way. With numel 0 it is made ready. */
   int (*kernel_copy)(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
   /* The same with conversion between the dtypes of two codecs, whose sizes divide the addresses and strides of their

@@ -378,6 +378,8 @@ void mf__plan_make(mf__plan *p, const mf_tensor *dst, const mf_tensor *src);
 /* How many driver calls it takes as rows and slices, and by kernel. */
 int64_t mf__plan_count(const mf__plan *p);
 int64_t mf__plan_count_kernels(const mf__plan *p);
+/* Whether each row is whole units of the most bytes that a thread of a kernel copies at once. */
+bool mf__plan_is_aligned(const mf__plan *p);
 /* Queue the copies; the queue's context is current. */
 int mf__plan_run_boxes(const mf__plan *p, const mf__queue *on, mf_error *err);
 int mf__plan_run_kernels(const mf__plan *p, const mf__queue *on, mf_error *err);

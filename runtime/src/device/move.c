@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Below this, the driver's pitched copies are slower than a kernel. */
+/* Below this, the driver's pitched copies are slower than a kernel in any case. */
 #define RUN_MIN 64
 
 /* Pinned and managed memory is used on any device's streams. */
@@ -22,10 +22,25 @@ int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_t
   return mf__tensor_create_at(&t->dl, mf__tensor_padded(t), &place, out, err);
 }
 
+static bool is_within_device(const mf__usage *uses) {
+  const mf__record *to = uses[0].record, *from = uses[1].record;
+  return to->space == MF__DEVICE && from->space == MF__DEVICE && to->ordinal == from->ordinal;
+}
+
+/* Whether one driver copy does it, and no kernel would be faster. */
+static bool is_for_driver(const mf__plan *p, const mf__queue *on, const mf__usage *uses) {
+  if (p->ndim == 0) return true;
+  int64_t nbytes = p->width;
+  for (int32_t i = 0; i < p->ndim; i++) nbytes *= p->shape[i];
+  const int64_t from = on->backend->kernel_rows_from;
+  const bool is_slow = from > 0 && nbytes >= from && mf__plan_is_aligned(p) && is_within_device(uses);
+  return p->width >= RUN_MIN && !is_slow;
+}
+
 /* *undone becomes true where it would take too many driver copies: nothing failed, and nothing was queued. */
-static int run_plan(const mf__plan *p, const mf__queue *on, bool *undone, mf_error *err) {
+static int run_plan(const mf__plan *p, const mf__queue *on, const mf__usage *uses, bool *undone, mf_error *err) {
   const int64_t boxes = mf__plan_count(p);
-  if (boxes == 1 && (p->ndim == 0 || p->width >= RUN_MIN)) return mf__plan_run_boxes(p, on, err);
+  if (boxes == 1 && is_for_driver(p, on, uses)) return mf__plan_run_boxes(p, on, err);
   if (mf__plan_count_kernels(p) <= MF__CALLS_MAX) {
     mf_error why; /* that there is no kernel is no failure yet */
     const int rc = mf__plan_run_kernels(p, on, &why);
@@ -48,7 +63,7 @@ static int move(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, bool 
     return MF_OK;
   }
   MF__ORDERED(rc, on, uses, 2, undone == NULL || !*undone, err,
-              undone != NULL ? run_plan(&p, on, undone, err) : mf__plan_run_boxes(&p, on, err));
+              undone != NULL ? run_plan(&p, on, uses, undone, err) : mf__plan_run_boxes(&p, on, err));
   return rc;
 }
 

@@ -227,11 +227,17 @@ static uint64_t alignment_bits(const mf__plan *p) {
   return all;
 }
 
+#define UNIT_MAX 16
+
 static int32_t unit_of(const mf__plan *p) {
   const uint64_t all = alignment_bits(p);
-  int32_t unit = 16;
+  int32_t unit = UNIT_MAX;
   while (all % (uint64_t)unit != 0) unit /= 2;
   return unit;
+}
+
+bool mf__plan_is_aligned(const mf__plan *p) {
+  return unit_of(p) == UNIT_MAX;
 }
 
 typedef struct kernel_ctx {

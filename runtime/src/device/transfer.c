@@ -2,7 +2,8 @@
  *
  *   from             to               way
  *   device, shared   device, shared   one driver copy where both sides are contiguous, or rows and slices of RUN_MIN
- *                                     bytes and more; else a kernel; without one, up to MF__CALLS_MAX driver copies
+ *                                     bytes and more, unless the backend says that a kernel is faster; else a kernel;
+ *                                     without one, up to MF__CALLS_MAX driver copies
  *   device i         device j         peer copy; a side that is not contiguous goes through memory of its own device
  *   pageable         device           up to MF__SMALL_NBYTES through pinned memory, in one go with both layouts;
  *   device           pageable         above through the staging buffers, a device side that is not contiguous through

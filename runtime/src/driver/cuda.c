@@ -274,6 +274,7 @@ const mf__backend mf__backend_cuda = {
     .copy = mf__cuda_copy,
     .copy_peer = mf__cuda_copy_peer,
     .fill = mf__cuda_fill,
+    .kernel_rows_from = INT64_C(4) << 20, /* below it, to compile the kernel would take longer than it saves */
     .kernel_copy = mf__cuda_kernel_copy,
     .kernel_cast = mf__cuda_kernel_cast,
     .kernel_compare = mf__cuda_kernel_compare,
