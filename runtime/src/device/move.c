@@ -22,9 +22,9 @@ int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_t
   return mf__tensor_create_at(&t->dl, mf__tensor_padded(t), &place, out, err);
 }
 
-static bool is_within_device(const mf__usage *uses) {
-  const mf__record *to = uses[0].record, *from = uses[1].record;
-  return to->space == MF__DEVICE && from->space == MF__DEVICE && to->ordinal == from->ordinal;
+/* Then both are on the same one. */
+static bool are_on_device(const mf__usage *uses) {
+  return uses[0].record->space == MF__DEVICE && uses[1].record->space == MF__DEVICE;
 }
 
 /* Whether one driver copy does it, and no kernel would be faster. */
@@ -33,7 +33,7 @@ static bool is_for_driver(const mf__plan *p, const mf__queue *on, const mf__usag
   int64_t nbytes = p->width;
   for (int32_t i = 0; i < p->ndim; i++) nbytes *= p->shape[i];
   const int64_t from = on->backend->kernel_rows_from;
-  const bool is_slow = from > 0 && nbytes >= from && mf__plan_is_aligned(p) && is_within_device(uses);
+  const bool is_slow = from > 0 && nbytes >= from && mf__plan_is_aligned(p) && are_on_device(uses);
   return p->width >= RUN_MIN && !is_slow;
 }
 
