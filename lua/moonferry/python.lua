@@ -100,6 +100,8 @@ local started = false
 -- The functions of the bridge, once Python runs.
 local verbs = {}
 
+local function nothing() end
+
 local function start(options)
   local bridge, fresh = prepare(options or {})
   if not bridge then
@@ -120,7 +122,7 @@ local function start(options)
   -- Weak, because what `last` calls when it is finalized reaches this. C keeps it until another bridge replaces it.
   local weak = setmetatable({ last = last }, { __mode = "v" })
   function verbs.await_others()
-    bridge.close_begins(weak.last, function() end)
+    bridge.close_begins(weak.last, nothing)
   end
   finalizers.at_begin(verbs.await_others)
   -- os.exit leaves without closing this state, which is when the bridge gets ready for the end.

@@ -28,6 +28,24 @@ end
 make()
 """
 
+# Python's: a thread that is in the level's function f waits there; what follows is still in wait().
+WAIT = (
+    RESTS
+    + """
+inside = threading.Event()
+def wait():
+    inside.set()
+    rests()  # until the end of the level, or lua_close, waits for this thread
+"""
+)
+WORK = """
+def work():
+    print("the function", int(f(wait)), flush=True)
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+"""
+
 CASES = [
     Case(
         "a level ends while its Lua has views of the engine's memory",
@@ -73,12 +91,9 @@ py.main.f = function(wait)
 end
 py.exec [[
 """
-        + RESTS
+        + WAIT
         + """
-inside, closed = threading.Event(), threading.Event()
-def wait():
-    inside.set()
-    rests()  # until the end of the level waits for this thread
+closed = threading.Event()
 def work():
     print("the function", int(f(wait)), flush=True)
     closed.wait()
@@ -119,17 +134,9 @@ py.main.f = function(wait)
 end
 py.exec [[
 """
-        + RESTS
+        + WAIT
+        + WORK
         + """
-inside = threading.Event()
-def wait():
-    inside.set()
-    rests()  # until the end of the level waits for this thread
-def work():
-    print("the function", int(f(wait)), flush=True)
-thread = threading.Thread(target=work)
-thread.start()
-inside.wait()
 ]]
 ]==]
 require("moonferry.python").main.thread:join()
@@ -154,13 +161,9 @@ py.main.f = function(wait, descriptor)
 end
 py.exec [[
 """
-        + RESTS
+        + WAIT
         + """
 reader, writer = os.pipe()
-inside = threading.Event()
-def wait():
-    inside.set()
-    rests()  # until the end of the level waits for the other thread
 def work():
     print("the function", int(f(wait, writer)), flush=True)
 thread = threading.Thread(target=work, daemon=True)
@@ -240,27 +243,21 @@ end
 py.main.g = used
 py.main.h = function(x) return x + 1 end
 py.exec [[
-"""
-            + RESTS
-            + """
-inside = threading.Event()
 def call_g():
     try:
         print("the other function", g(), flush=True)
     except RuntimeError as error:
         print(error, flush=True)
-def wait():
-    inside.set()
-    rests()  # until the end of the level waits for this thread
+"""
+            + WAIT
+            + """
     print("the thread itself goes on", h(1), flush=True)
     other = threading.Thread(target=call_g)
     other.start()
     other.join()
-def work():
-    print("the function", int(f(wait)), flush=True)
-thread = threading.Thread(target=work)
-thread.start()
-inside.wait()
+"""
+            + WORK
+            + """
 ]]
 ]==]
 require("moonferry.python").main.thread:join()
@@ -280,12 +277,8 @@ py.main.f = function(wait) wait() end
 py.exec [[
 import signal
 """
-            + RESTS
+            + WAIT
             + """
-inside = threading.Event()
-def wait():
-    inside.set()
-    rests()  # until lua_close waits for this thread
     os.kill(os.getpid(), signal.SIGINT)
     threading.Event().wait()
 threading.Thread(target=f, args=(wait,)).start()
@@ -307,15 +300,11 @@ local py = require "moonferry.python"
 py.main.f = function(wait) return wait() + 1 end
 py.main.g = function(x) return x + 1 end
 py.exec [[
-"""
-            + RESTS
-            + """
 import warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
-inside = threading.Event()
-def wait():
-    inside.set()
-    rests()  # until lua_close waits for this thread
+"""
+            + WAIT
+            + """
     child = os.fork()
     if child == 0:
         os._exit(g(5))
@@ -387,12 +376,8 @@ py.main.f = function(wait) wait() end
 py.main.set = set
 py.exec [[
 """
-            + RESTS
+            + WAIT
             + """
-inside = threading.Event()
-def wait():
-    inside.set()
-    rests()  # until the end of the level waits for this thread
     print("leaves", flush=True)
     set("rests")
     leaves.wait()

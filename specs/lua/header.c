@@ -55,7 +55,8 @@ static void print_tensors(void) {
   printf("%d\n", (int)alive.tensors);
 }
 
-/* Lua runs nothing meanwhile: what it finalizes then waits for the next collection, for which there is no memory. */
+/* No function of Lua's is below these collections, so that what they finalize would wait for the next one; but to make
+ * it wait takes memory, and there is none. */
 static void collect(lua_State *L) {
   enum { TIMES = 3 };
   is_poor = 1;

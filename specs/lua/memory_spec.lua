@@ -331,6 +331,18 @@ describe("os.exit", function()
     end
   end)
 
+  it("calls all that begins an end, whatever each of it raises", function()
+    local program = [[
+      require "moonferry"
+      kept = {}
+      for i = 1, 8 do
+        kept[i] = function() print "called" error "nobody hears of it" end
+        require("moonferry.finalizer").at_begin(kept[i])
+      end
+      os.exit(3, true)]]
+    assert.are.same({ ("called\n"):rep(8), 3 }, { helper.luajit(program) })
+  end)
+
   it("of somebody else's is left to him", function()
     local program = [[local own = function() end os.exit = own require "moonferry" print(os.exit == own)]]
     assert.are.same({ "true\n", 0 }, { helper.luajit(program) })
