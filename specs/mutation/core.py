@@ -5,8 +5,8 @@ Those specs of the host that start threads, or a process of their own for most o
 process that holds them forks for each mutant.
 """
 
-from .bridge import PYTHON as INTERPRETER
 from .bridge import Bridge, FileSpec
+from .by_python import PYTHON as INTERPRETER
 from .judge import ROOT
 from .runtime import DEV, DRIVERS
 

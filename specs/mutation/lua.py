@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import threading
 
-from .bridge import MEMORY, environment
-from .bridge import PYTHON as INTERPRETER
+from .by_python import MEMORY, environment
+from .by_python import PYTHON as INTERPRETER
 from .find_lua import MAIN, Finder
 from .judge import ROOT, WORK, Judge, Spec, build
 from .runtime import DEV

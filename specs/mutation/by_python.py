@@ -1,0 +1,154 @@
+"""Python's specs of the bindings, one by one, in children of a process that has imported all that they need (forks.py).
+
+Responsible for: what each of them reaches and how long it takes, and which are asked about a mutant, in what order.
+Must not know: which package has the mutants, or how it is made.
+"""
+
+import collections
+import hashlib
+import json
+import os
+import sys
+import threading
+from multiprocessing import Pipe
+
+from . import schemata
+from .judge import ROOT, end_group, start
+from .runtime import DEV
+
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+PYTEST = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:faulthandler", "-p", "mutation.forks"]
+MEMORY = 12 << 30  # coroutines that nest to the end of a large C stack
+START_SECONDS = 120  # of pytest
+# One of Python's specs that runs so many times as long as without the mutation, and so long beyond that, hangs.
+PATIENCE, PATIENCE_SECONDS = 5, 5
+# Of the cases of one spec that take longer than this, so many are asked.
+LONG_SECONDS, LONG_CASES = 0.3, 2
+TOGETHER = "specs/python/test_memory.py::test_a_call_leaves_nothing["  # one process measures all its cases
+
+
+def environment(where):
+    """What makes a process use the package that is there."""
+    lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"
+    return {"LUA_PATH": lua, "MOONFERRY_BUILD": str(DEV), "MOONFERRY_PYTHON": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}  # fmt: skip
+
+
+class Forks:
+    """A process that has collected Python's specs, and forks for each question. ${number}: the mutant that it has."""
+
+    def __init__(self, files, where, number=0):
+        self.end, there = Pipe()
+        marks = where / f"reached-{threading.get_ident()}"
+        marks.write_bytes(bytes(schemata.MARKS_NBYTES))
+        env = {**environment(where), "MUTANT": str(number), "MUTANT_REACHED": str(marks), "OMP_NUM_THREADS": "1",
+               "OPENBLAS_NUM_THREADS": "1", "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
+        env["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'specs'}"
+        self.process = start([*PYTEST, *files], env, MEMORY, [there.fileno()])
+        there.close()
+        try:
+            self.names, self.marks = self.end.recv() if self.end.poll(START_SECONDS) else ([], b"")
+        except EOFError:
+            self.names, self.marks = [], b""
+
+    def ask(self, number, names, usual, reached=None):
+        """What notices the mutant; "" if nothing does. ${usual}: how long each spec takes; ${reached}: gets how long it
+        took, and its marks."""
+        self.end.send((number, names))
+        child, at, hangs, patience = None, names[0], "", START_SECONDS
+        while True:
+            if not self.end.poll(patience):
+                hangs, patience = " (it hangs)", None
+                end_group(child)
+            what, *said = self.end.recv()
+            if what == "child":
+                child = said[0]
+            elif what == "begins":
+                at, patience = said[0], PATIENCE_SECONDS + PATIENCE * usual.get(said[0], START_SECONDS)
+            elif what == "reached" and reached is not None:
+                reached[at] = said[1:]
+            elif what == "ended":
+                end_group(child)
+                return at + hangs if hangs or said[0] else ""
+
+    def close(self):
+        self.end.close()
+        end_group(self.process.pid)
+        self.process.wait()
+
+
+class PythonSpecs:
+    """Python's specs on the package with a file's mutants: what each reaches, and how long it takes. That is remembered
+    for as long as neither the bindings nor the spec's own file change."""
+
+    def __init__(self, files, mutated):
+        self.files, self.mutated, self.own = files, mutated, threading.local()
+        memory = mutated.folder / "python.json"
+        known = json.loads(memory.read_text()) if memory.exists() else {}
+        digests = self.digests()
+        same = [file for file in digests if known.get(file, {}).get("digest") == digests[file]]
+        new = self.look([file for file in digests if file not in same])
+        found = {file: known[file] if file in same else {"digest": digests[file], **new[file]} for file in digests}
+        memory.write_text(json.dumps(found, indent=0))
+        self.at_start = {name for of in found.values() for name in of["at_start"]}
+        self.usual = {name: seconds for of in found.values() for name, (seconds, _) in of["specs"].items()}
+        self.reach = {name: reached for of in found.values() for name, (_, reached) in of["specs"].items()}
+        together = [name for name in self.reach if name.startswith(TOGETHER)]
+        reached = sorted({function for name in together for function in self.reach[name]})
+        self.reach.update(dict.fromkeys(together, reached))
+        self.usual.update(dict.fromkeys(together, sum(self.usual[name] for name in together)))
+
+    def digests(self):
+        """Of each file, all that says what it reaches."""
+        sources = [path for kind in ("c", "h", "py") for path in sorted((ROOT / "bindings").rglob(f"*.{kind}"))]
+        common = b"".join(path.read_bytes() for path in sources)
+        texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in self.files}
+        return {name: hashlib.sha256(common + text).hexdigest() for name, text in texts.items()}
+
+    def look(self, files):
+        """Runs the specs of the files without a mutation."""
+        if not files:
+            return {}
+        forks, reached = self.forks(), {}
+        names = [name for name in forks.names if name.partition("::")[0] in files]
+        if not names or (why := forks.ask(0, names, {}, reached)):
+            sys.exit(f"{names and why or 'collecting the specs'} fails without any mutation")
+        new = {file: {"at_start": self.functions(forks.marks), "specs": {}} for file in files}
+        for name, (seconds, marks) in reached.items():
+            new[name.partition("::")[0]]["specs"][name] = seconds, self.functions(marks)
+        return new
+
+    def functions(self, marks):
+        return [name for name, mark in zip(self.mutated.names, marks) if mark]
+
+    def forks(self):
+        """Each thread has one."""
+        if not hasattr(self.own, "forks"):
+            self.own.forks = Forks(self.files, self.mutated.where)
+        return self.own.forks
+
+    def in_order(self, function, first, seconds, only):
+        """The names of the specs that reach the function, all if it is called when the module is imported: those that
+        come ${first}, then the quick ones. ${only}: what the names must match, if anything."""
+        cases, chosen = collections.Counter(), []
+        names = [name for name in self.reach if not only or only.search(name)]
+        for name in sorted(names, key=self.usual.get):
+            reaches = function in self.reach[name] or function in self.at_start
+            if reaches and (name in first or self.usual[name] <= seconds):
+                spec = name.partition("[")[0]
+                cases[spec] += self.usual[name] > LONG_SECONDS and not name.startswith(TOGETHER)
+                if name in first or cases[spec] <= LONG_CASES:
+                    chosen.append(name)
+        return sorted(chosen, key=lambda name: first.index(name) if name in first else len(first))
+
+    def judge(self, mutant, first, seconds, only=None):
+        """What catches the mutant; "" if nothing does. One of a function that is called when the module is imported
+        gets a process of its own, which imports the module with it."""
+        names = self.in_order(mutant.function, first, seconds, only)
+        if mutant.function not in self.at_start:
+            return self.forks().ask(mutant.index, names, self.usual) if names else ""
+        forks = Forks(self.files, self.mutated.where, mutant.index)
+        try:
+            return forks.ask(mutant.index, names, self.usual) if forks.names else "collecting the specs"
+        finally:
+            forks.close()
