@@ -8,10 +8,11 @@ that they need (forks.py); Lua's are asked by files, each in a process of its ow
 import json
 import shlex
 import shutil
+import threading
 
-from . import find
+from . import find, schemata
 from .by_python import MEMORY, PYTHON, PythonSpecs, environment
-from .judge import ROOT, WORK, Judge, Spec, build
+from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
@@ -30,6 +31,26 @@ class FileSpec(Spec):
         return {**self.env, **environment(where)}
 
 
+class Marked:
+    """The package with no mutants, whose functions have marks: one run of a spec tells what it reaches of all files."""
+
+    def __init__(self, judge, paths):
+        self.folder, self.names, objects = WORK / f"marked-{judge.folder.name}", [], {}
+        self.folder.mkdir(exist_ok=True)
+        for path in paths:
+            source = self.folder / path.name
+            text, names, _ = schemata.write(find.finder_of(path, judge.kinds), [], mark=len(self.names))
+            source.write_text(text)
+            for command in judge.compilers("dev", path, source, self.folder):
+                make(source.with_suffix(".o"), command[: command.index("-o")] + command[command.index("-o") + 2 :])
+            objects[path] = source.with_suffix(".o")
+            self.names += [f"{path.name} {name}" for name in names]
+        self.where = judge.link_package(self.folder, objects)
+
+    def reached_by(self, marks):
+        return [name for name, mark in zip(self.names, marks) if mark]
+
+
 class Bridge(Judge):
     """The two modules and the specs that load one of them."""
 
@@ -39,14 +60,18 @@ class Bridge(Judge):
     def __init__(self):
         sources = [*self.folder.glob("*.h"), *self.folder.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
-        self.python = {}  # of each file
+        self.all, self.package, self.python = {}, None, []
+        self.known = {}  # what each of Lua's specs reaches
 
     def paths(self, names):
-        return [self.folder / name for name in names or self.files]
+        paths = [self.folder / name for name in names or self.files]
+        self.all.update(dict.fromkeys(paths))
+        return paths
 
-    def python_files(self):
+    def python_specs(self):
+        """Of each group of Python's specs, its name, its files, and what they need beside the package."""
         folder = ROOT / "specs" / "python"
-        return [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"]
+        yield "host", [*sorted(folder.glob("test_lua_*.py")), folder / "test_memory.py"], {}
 
     def prepare(self, seconds=None):
         WORK.mkdir(parents=True, exist_ok=True)
@@ -74,15 +99,31 @@ class Bridge(Judge):
         return ways[0](mutant, remembered) or ways[1](mutant, remembered)
 
     def by_python(self, mutant, remembered):
-        name = mutant.path.name
+        """By one group of Python's specs after the other."""
         with self.preparing:
-            if name not in self.python:
-                self.python[name] = PythonSpecs(self.python_files(), self.mutated["dev", name])
-        first = [(remembered or "").removesuffix(" (it hangs)"), *self.killers.get(("python", name), [])]
-        why = self.python[name].judge(mutant, first, self.seconds, self.only)
-        if why:
-            self.caught("python", mutant.path, why.removesuffix(" (it hangs)"))
-        return why
+            self.python = self.python or [PythonSpecs(*group, self.marked()) for group in self.python_specs()]
+        first = [(remembered or "").removesuffix(HANGS), *self.killers.get(("python", mutant.path.name), [])]
+        where = self.mutated["dev", mutant.path.name].where
+        for specs in sorted(self.python, key=lambda specs: first[0] not in specs.usual):
+            if why := specs.judge(mutant, where, first, self.seconds, self.only):
+                self.caught("python", mutant.path, why.removesuffix(HANGS))
+                return why
+        return ""
+
+    def marked(self):
+        self.package = self.package or Marked(self, self.all)
+        return self.package
+
+    def reach_of(self, kind, path, spec, seconds):
+        """One run tells it of all files."""
+        with self.preparing:
+            package = self.marked()
+        if spec.name not in self.known:
+            marks = spec.measure(package.where, package.folder / f"reached-{threading.get_ident()}", seconds)
+            if marks is None:
+                return None
+            self.known[spec.name] = package.reached_by(marks)
+        return {name.split()[1] for name in self.known[spec.name] if name.split()[0] == path.name}
 
     def compilers(self, kind, path, source, folder):
         """By the build's own words, without link-time optimization."""
@@ -94,13 +135,18 @@ class Bridge(Judge):
                 yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{self.folder}", "-fmax-errors=0"]
 
     def link_mutants(self, kind, path, folder):
+        return self.link_package(folder, {path: folder / "mutants.o"})
+
+    def link_package(self, folder, objects):
+        """A copy of the package, linked with these objects of some of its files."""
         package = folder / "python"
         shutil.rmtree(package, ignore_errors=True)
         shutil.copytree(DEV / "python", package, symlinks=True)
         for target, name in self.targets.items():
             text = build(["ninja", "-C", DEV, "-t", "commands", target]).splitlines()[-1]
             words = shlex.split(text.removeprefix(": && ").removesuffix(" && :").replace(r"\$", "$"))
-            words[words.index(f"CMakeFiles/{self.objects}.dir/{path.relative_to(ROOT)}.o")] = folder / "mutants.o"
+            for path, output in objects.items():
+                words[words.index(f"CMakeFiles/{self.objects}.dir/{path.relative_to(ROOT)}.o")] = output
             words[words.index("-o") + 1] = package / "moonferry" / name
             build(words, DEV)
         return package

@@ -13,7 +13,7 @@ import threading
 from multiprocessing import Pipe
 
 from . import schemata
-from .judge import ROOT, end_group, start
+from .judge import HANGS, ROOT, end_group, start
 from .runtime import DEV
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -37,12 +37,12 @@ def environment(where):
 class Forks:
     """A process that has collected Python's specs, and forks for each question. ${number}: the mutant that it has."""
 
-    def __init__(self, files, where, number=0):
+    def __init__(self, files, where, more, number=0):
         self.end, there = Pipe()
         marks = where / f"reached-{threading.get_ident()}"
         marks.write_bytes(bytes(schemata.MARKS_NBYTES))
-        env = {**environment(where), "MUTANT": str(number), "MUTANT_REACHED": str(marks), "OMP_NUM_THREADS": "1",
-               "OPENBLAS_NUM_THREADS": "1", "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
+        env = {**environment(where), **more, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+               "MUTANT": str(number), "MUTANT_REACHED": str(marks), "MUTANT_JUDGE": str(there.fileno())}  # fmt: skip
         env["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'specs'}"
         self.process = start([*PYTEST, *files], env, MEMORY, [there.fileno()])
         there.close()
@@ -58,7 +58,7 @@ class Forks:
         child, at, hangs, patience = None, names[0], "", START_SECONDS
         while True:
             if not self.end.poll(patience):
-                hangs, patience = " (it hangs)", None
+                hangs, patience = HANGS, None
                 end_group(child)
             what, *said = self.end.recv()
             if what == "child":
@@ -78,12 +78,13 @@ class Forks:
 
 
 class PythonSpecs:
-    """Python's specs on the package with a file's mutants: what each reaches, and how long it takes. That is remembered
-    for as long as neither the bindings nor the spec's own file change."""
+    """A group of specs, what each reaches, and how long it takes. That is remembered for as long as neither the
+    bindings nor the spec's own file change. ${files}: the specs'; ${env}: what they need beside the package;
+    ${marked}: the package whose functions have marks."""
 
-    def __init__(self, files, mutated):
-        self.files, self.mutated, self.own = files, mutated, threading.local()
-        memory = mutated.folder / "python.json"
+    def __init__(self, name, files, env, marked):
+        self.files, self.env, self.marked, self.own = files, env, marked, threading.local()
+        memory = marked.folder / f"{name}.json"
         known = json.loads(memory.read_text()) if memory.exists() else {}
         digests = self.digests()
         same = [file for file in digests if known.get(file, {}).get("digest") == digests[file]]
@@ -101,7 +102,7 @@ class PythonSpecs:
     def digests(self):
         """Of each file, all that says what it reaches."""
         sources = [path for kind in ("c", "h", "py") for path in sorted((ROOT / "bindings").rglob(f"*.{kind}"))]
-        common = b"".join(path.read_bytes() for path in sources)
+        common = b"".join([*(path.read_bytes() for path in sources), *(name.encode() for name in self.marked.names)])
         texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in self.files}
         return {name: hashlib.sha256(common + text).hexdigest() for name, text in texts.items()}
 
@@ -109,23 +110,27 @@ class PythonSpecs:
         """Runs the specs of the files without a mutation."""
         if not files:
             return {}
-        forks, reached = self.forks(), {}
+        forks, reached = Forks(self.files, self.marked.where, self.env), {}
         names = [name for name in forks.names if name.partition("::")[0] in files]
-        if not names or (why := forks.ask(0, names, {}, reached)):
-            sys.exit(f"{names and why or 'collecting the specs'} fails without any mutation")
-        new = {file: {"at_start": self.functions(forks.marks), "specs": {}} for file in files}
+        why = forks.ask(0, names, {}, reached) if names else "collecting the specs"
+        at_start = self.marked.reached_by(forks.marks)
+        forks.close()
+        if why:
+            sys.exit(f"{why} fails without any mutation")
+        new = {file: {"at_start": at_start, "specs": {}} for file in files}
         for name, (seconds, marks) in reached.items():
-            new[name.partition("::")[0]]["specs"][name] = seconds, self.functions(marks)
+            new[name.partition("::")[0]]["specs"][name] = seconds, self.marked.reached_by(marks)
         return new
 
-    def functions(self, marks):
-        return [name for name, mark in zip(self.mutated.names, marks) if mark]
-
-    def forks(self):
-        """Each thread has one."""
-        if not hasattr(self.own, "forks"):
-            self.own.forks = Forks(self.files, self.mutated.where)
-        return self.own.forks
+    def forks(self, where):
+        """Each thread has those of one package."""
+        where_before, forks = getattr(self.own, "forks", (None, None))
+        if where != where_before:
+            if forks:
+                forks.close()
+            forks = Forks(self.files, where, self.env)
+            self.own.forks = where, forks
+        return forks
 
     def in_order(self, function, first, seconds, only):
         """The names of the specs that reach the function, all if it is called when the module is imported: those that
@@ -141,13 +146,14 @@ class PythonSpecs:
                     chosen.append(name)
         return sorted(chosen, key=lambda name: first.index(name) if name in first else len(first))
 
-    def judge(self, mutant, first, seconds, only=None):
-        """What catches the mutant; "" if nothing does. One of a function that is called when the module is imported
-        gets a process of its own, which imports the module with it."""
-        names = self.in_order(mutant.function, first, seconds, only)
-        if mutant.function not in self.at_start:
-            return self.forks().ask(mutant.index, names, self.usual) if names else ""
-        forks = Forks(self.files, self.mutated.where, mutant.index)
+    def judge(self, mutant, where, first, seconds, only=None):
+        """What catches the mutant, which is in the package there; "" if nothing does. One of a function that is called
+        when the module is imported gets a process of its own, which imports the module with it."""
+        function = f"{mutant.path.name} {mutant.function}"
+        names = self.in_order(function, first, seconds, only)
+        if function not in self.at_start:
+            return self.forks(where).ask(mutant.index, names, self.usual) if names else ""
+        forks = Forks(self.files, where, self.env, mutant.index)
         try:
             return forks.ask(mutant.index, names, self.usual) if forks.names else "collecting the specs"
         finally:

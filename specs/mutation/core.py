@@ -1,12 +1,10 @@
-"""Judges a mutant of Python's extension module by Python's specs: one by one on the host, by files on the simulated
-driver.
+"""Judges a mutant of Python's extension module by Python's specs, one by one, on the host and on the simulated drivers.
 
-Those specs of the host that start threads, or a process of their own for most of what they do, are not asked: the
-process that holds them forks for each mutant.
+Those specs that start threads when they are imported, or a process of their own for most of what they do, are not
+asked: the process that holds them forks for each mutant.
 """
 
-from .bridge import Bridge, FileSpec
-from .by_python import PYTHON as INTERPRETER
+from .bridge import Bridge
 from .judge import ROOT
 from .runtime import DEV, DRIVERS
 
@@ -19,7 +17,9 @@ UNASKED = [f"test_{name}.py" for name in (
     "abi3 dlpack_header editor engine free_threads gl gl_order jax late_load love mpi names package reference worker"
     .split()
 )]  # fmt: skip
-UNASKED_OF_DEVICES = [f"test_{name}.py" for name in "docs gl_share gl_texture matrix peers real warp".split()]
+UNASKED_OF_DEVICES = [f"test_{name}.py" for name in (
+    "docs gl_share gl_texture lua_lost lua_lost_gl peers real warp".split()
+)]  # fmt: skip
 
 
 class Core(Bridge):
@@ -28,14 +28,15 @@ class Core(Bridge):
     folder, files, objects = PYTHON, FILES, "_core"
     targets = {"_core": "_core.cpython-311-x86_64-linux-gnu.so"}
 
-    def python_files(self):
-        files = sorted((ROOT / "specs" / "python").glob("test_*.py"))
-        return [path for path in files if path.name not in UNASKED and not path.name.startswith("test_lua_")]
+    def python_specs(self):
+        folder = ROOT / "specs" / "python"
+        names = [path for path in sorted(folder.glob("test_*.py")) if not path.name.startswith("test_lua_")]
+        yield "host", [path for path in names if path.name not in UNASKED], {}
+        names = [path for path in sorted((folder / "gpu").glob("test_*.py")) if path.name not in UNASKED_OF_DEVICES]
+        for device, (driver, _) in DRIVERS.items():
+            env = {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / driver), "SIM_EXIT": "3",
+                   "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
+            yield device, names, env
 
     def of_files(self):
-        for device, (folder, _) in DRIVERS.items():
-            env = {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / folder), "SIM_EXIT": "3",
-                   "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
-            for path in sorted((ROOT / "specs" / "python" / "gpu").glob("test_*.py")):
-                if path.name not in UNASKED_OF_DEVICES:
-                    yield FileSpec(f"{path.stem} on {device}", [INTERPRETER, "-m", "pytest", "-q", "-x", path], env)
+        return []
