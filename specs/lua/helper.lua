@@ -34,26 +34,27 @@ function helper.nothing_left()
   assert.are.same({ tensors = 0, storages = 0, bytes = 0, blocks = 0 }, mf.ledger())
 end
 
---- What `work` leaves to the collector: by how many tensors, storages and bytes the ledger grows while nothing is
---- collected. `settle` is called before each count, so that no device is still at work; the default does nothing.
+--- What `work` leaves to the collector: by how much each count of the ledger grows while nothing is collected. `settle` is called before each count, so that no device is still at work; the default does nothing.
 function helper.left_by(work, settle)
   local function count()
     if settle then settle() end
-    local now = mf.ledger()
-    return { tensors = now.tensors, storages = now.storages, bytes = now.bytes }
+    return mf.ledger()
   end
   collectgarbage()
   collectgarbage "stop"
-  local before = count()
-  local passed, message = pcall(work)
-  local left = count()
+  local passed, left = pcall(function()
+    local before = count()
+    work()
+    local now = count()
+    for what, number in pairs(before) do now[what] = now[what] - number end
+    return now
+  end)
   collectgarbage "restart"
-  assert.is_true(passed, message)
-  for what, number in pairs(before) do left[what] = left[what] - number end
+  assert.is_true(passed, left)
   return left
 end
 
-helper.NOTHING = { tensors = 0, storages = 0, bytes = 0 }
+helper.NOTHING = { tensors = 0, storages = 0, bytes = 0, blocks = 0 }
 
 --- A function that says of one case of a long list after another whether it is run: one in `count`, others with each
 --- seed, all of them where MOONFERRY_SPEC_EVERY is set.
