@@ -208,9 +208,22 @@ static int pack(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   return MF_OK;
 }
 
+/* The bits of truth values, where these are: they are packed on the host. */
+static int pack_there(mf_tensor *t, const mf_request *here, mf_tensor **out, mf_error *err) {
+  static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
+  mf_tensor *read, *bits;
+  int status = mf_tensor_to(t, &host, &read, err);
+  if (status != MF_OK) return status;
+  status = pack(read, &bits, err);
+  mf_tensor_release(read);
+  if (status != MF_OK) return status;
+  status = mf_tensor_to(bits, here, out, err);
+  mf_tensor_release(bits);
+  return status;
+}
+
 /* The tensor as it can be given: compact, truth values packed, and nothing left to wait for. */
 static int make_ready(mf_tensor *t, DLManagedTensorVersioned **out, mf_tensor **bits, mf_error *err) {
-  static const mf_request host = {.device = {kDLCPU, 0}, .stream = MF_STREAM_HOST};
   mf_request here = {.device = mf_tensor_dltensor(t)->device, .stream = MF_STREAM_HOST};
   mf_tensor *compact = mf_tensor_retain(t);
   int status = MF_OK;
@@ -221,10 +234,7 @@ static int make_ready(mf_tensor *t, DLManagedTensorVersioned **out, mf_tensor **
   if (status != MF_OK) return status;
   status = mf_tensor_export_to(compact, &here, out, err);
   if (status == MF_OK && mf_tensor_dltensor(t)->dtype.code == kDLBool) {
-    mf_tensor *read = NULL;
-    status = mf_tensor_to(compact, &host, &read, err);
-    if (status == MF_OK) status = pack(read, bits, err);
-    if (read != NULL) mf_tensor_release(read);
+    status = pack_there(compact, &here, bits, err);
     if (status != MF_OK) (*out)->deleter(*out);
   }
   mf_tensor_release(compact);

@@ -42,15 +42,16 @@ def test_a_tensor_with_one_axis_is_a_primitive_array_over_its_memory(dtype):
 def test_each_further_axis_is_a_list_of_fixed_size():
     t = mf.tensor([[[1, 2], [3, 4], [5, 6]]] * 4, "int16")
     _held, _kept, schema, array = structs(t)
-    formats, lengths = [], []
+    formats, lengths, names = [], [], []
     for _ in range(3):
         formats.append(schema.format.decode())
+        names.append(ctypes.string_at(schema.name).decode())
         lengths.append(array.length)
         last = array
         if schema.n_children:
             assert array.n_buffers == 1 and array.n_children == 1
             schema, array = schema.children[0].contents, array.children[0].contents
-    assert formats == ["+w:3", "+w:2", "s"] and lengths == [4, 12, 24]
+    assert formats == ["+w:3", "+w:2", "s"] and lengths == [4, 12, 24] and names == ["", "item", "item"]
     assert last.buffers[1] == t.data_ptr
 
 
@@ -99,6 +100,17 @@ def test_the_memory_lives_until_the_last_part_that_was_moved_is_released():
     gc.collect()
     assert mf.ledger().storages == before.storages
     assert (ctypes.c_int32 * 4).from_address(moved.buffers[1])[:] == [1, 2, 3, 4]
+    moved.release(ctypes.addressof(moved))
+    assert not moved.release
+
+
+def test_a_type_that_was_moved_out_of_another_is_released_by_itself():
+    _schema, _array, schema, _ = structs(mf.zeros((2, 2)))
+    child = schema.children[0].contents
+    moved = _arrow._Schema.from_buffer_copy(child)
+    child.release = ctypes.cast(None, _arrow._RELEASE)
+    schema.release(ctypes.addressof(schema))
+    assert moved.format == b"f" and not schema.release
     moved.release(ctypes.addressof(moved))
     assert not moved.release
 
