@@ -44,7 +44,9 @@ class Buffer(c.Structure):
 
 
 def get(t, flags):
+    """Of a struct in which something else was before."""
     view = Buffer()
+    c.memset(c.byref(view), 0xA5, c.sizeof(view))
     assert c.pythonapi.PyObject_GetBuffer(c.py_object(t), c.byref(view), flags) == 0
     return view
 
@@ -62,6 +64,7 @@ LAYOUTS = {
     "reversed": BASE[::-1],
     "one row": BASE[1:2],
     "one column": BASE[:, 2:3],
+    "two by two": BASE[:2, :2],
     "one element": BASE[1:2, 3:4],
     "empty": BASE[:, :0],
     "rank 1": BASE[0],
@@ -133,6 +136,18 @@ def test_a_request_that_is_refused_names_no_owner():
         with pytest.raises((BufferError, ValueError), match="closed|bfloat16|read-only"):
             c.pythonapi.PyObject_GetBuffer(c.py_object(t), c.byref(view), flags)
         assert view.obj is None
+
+
+def test_a_request_without_a_place_for_the_answer_is_refused():
+    with pytest.raises(BufferError, match="without a place"):
+        c.pythonapi.PyObject_GetBuffer(c.py_object(mf.zeros(2)), None, SIMPLE)
+
+
+def test_what_has_no_order_says_how_it_can_be_asked_for():
+    t = mf.asarray(LAYOUTS["strided"])
+    for flags, said in ((SIMPLE, "asked for without strides"), (ANY_CONTIGUOUS, "is not contiguous$")):
+        with pytest.raises(BufferError, match=said):
+            get(t, flags)
 
 
 def test_an_empty_buffer_has_an_address():

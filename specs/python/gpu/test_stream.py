@@ -199,6 +199,19 @@ def test_a_stream_that_is_gone_does_not_come_back(gpu, device):
     gpu.reset()
 
 
+def test_a_stream_that_is_gone_is_not_made_current(gpu, device):
+    gives_a_destroyed_handle(gpu)
+    raw = gpu.stream()
+    gone, before = mf.Stream.wrap(raw, device), mf.current_stream(device)
+    gpu.destroy(raw)
+    with pytest.raises(ValueError, match="stream"):
+        gone.__enter__()
+    assert mf.current_stream(device) == before
+    with pytest.raises(RuntimeError, match="not made current"):
+        gone.__exit__(None, None, None)
+    gpu.reset()
+
+
 def test_exit_without_enter_is_an_error(gpu, device):
     with pytest.raises(RuntimeError, match="not made current"):
         mf.Stream(device).__exit__(None, None, None)
