@@ -246,7 +246,9 @@ static CORE_PLAIN(open_numpy, numpy)
 
 PyDoc_STRVAR(tobytes_doc,
              "tobytes($self, /)\n--\n\n"
-             "Returns the elements in row-major order as bytes. From a GPU's memory they are copied once.");
+             "Returns the elements in row-major order as bytes. From a GPU's memory they are copied once. Elements of\n"
+             "parts of bytes lie as in memory, the first in the low bits; bits of the last byte that belong to none\n"
+             "are 0.");
 
 static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;
@@ -277,7 +279,8 @@ PyDoc_STRVAR(reduce_doc,
              "__reduce_ex__($self, protocol, /)\n--\n\n"
              "For pickle: from protocol 5 on the elements travel as a pickle.PickleBuffer, out of band if the\n"
              "pickler takes such buffers (PEP 574); before that as bytes. Every dtype is kept. A tensor of a GPU\n"
-             "travels through the host, and is put on the device of the same name where it is read, if there is one.");
+             "travels through the host, and is put on the device of the same name where it is read, if there is one.\n"
+             "Elements that end within a byte, as three of int4, are copied.");
 
 static PyObject *reduce_ex(PyObject *self, PyObject *args) {
   return call_convert(self, "reduce_ex", args, NULL);

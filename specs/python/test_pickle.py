@@ -30,6 +30,27 @@ def test_every_shape_survives(shape, protocol):
     assert back.shape == shape and mf.equal(back, t)
 
 
+@pytest.mark.parametrize(
+    "dtype, first, count, expected",
+    [("int4", 2, 3, b"\xff\x0f"), ("uint1", 8, 9, b"\xff\x01"), ("float6_e2m3fn", 4, 3, b"\xff\xff\x03")],
+)
+def test_elements_that_end_within_a_byte_take_no_other_bits_along(dtype, first, count, expected):
+    """Those of the next element, of memory that was used before, and what somebody else has put there."""
+    whole = mf.full((6,), 255, "uint8").reinterpret(dtype)
+    part = whole[:count]
+    for t in (part, part.as_readonly(), part.copy(), whole[first : first + count], mf.asarray(part, copy=True)):
+        assert t.tobytes() == expected
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            data = pickle.dumps(t, protocol)
+            assert data == pickle.dumps(t, protocol) and whole.tobytes() not in data
+            back = pickle.loads(data)
+            assert mf.equal(back, t) and back.tobytes() == expected and back.readonly == t.readonly
+        buffers = []
+        data = pickle.dumps(t, 5, buffer_callback=buffers.append)
+        assert [bytes(b) for b in buffers] == [expected]
+        assert mf.equal(pickle.loads(data, buffers=buffers), t)
+
+
 def test_views_are_pickled_compact():
     t = mf.asarray(np.arange(10000.0).reshape(100, 100))
     for view in (t[:2, :3], t.T[1:3, ::7], t[::-1, 0], t[0, 0:1].broadcast_to((5,))):

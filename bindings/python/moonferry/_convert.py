@@ -413,10 +413,22 @@ def to_numpy(t, dtype=None, copy=None):
     return made.copy() if copy else made
 
 
+def _raw(compact):
+    """The bytes of a compact tensor on the host: its memory, or a copy if the elements end within a byte, whose other
+    bits may be another element's, or what was there before the tensor."""
+    raw = _core._raw_bytes(compact)
+    used = 0 if compact.flags & 4 else compact.size * compact.dtype.bits * compact.dtype.lanes % 8
+    if not used:
+        return raw
+    data = bytearray(memoryview(raw))
+    data[-1] &= (1 << used) - 1
+    return bytes(data) if compact.readonly else data
+
+
 def to_bytes(t):
     """Tensor.tobytes."""
     host = t.to("cpu") if _on_gpu(t) else t
-    return bytes(memoryview(_core._raw_bytes(host.contiguous())))
+    return bytes(memoryview(_raw(host.contiguous())))
 
 
 def rebuild_shared(buffer, shape, dtype, padded, axes=None):
@@ -465,7 +477,7 @@ def reduce_ex(t, protocol):
     compact, axes = _dense(t)
     if t.readonly and not compact.readonly:
         compact = compact.as_readonly()
-    raw: Any = _core._raw_bytes(compact)
+    raw: Any = _raw(compact)
     padded = bool(t.flags & 4)
     if protocol >= 5:
         return rebuild_shared, (pickle.PickleBuffer(raw), compact.shape, str(t.dtype), padded, axes)
