@@ -13,6 +13,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -40,6 +41,8 @@ TAKES, REFUSES = abi.taker("probe_take_gives_and_deletes"), abi.taker("probe_tak
 PICKLED = pickled()
 UNALIGNED = memoryview(np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"])
 ARRAY = np.arange(6.0).reshape(2, 3)
+# Who asks is told by the globals of the caller.
+asked_by_jax = types.FunctionType((lambda t: t.__dlpack__()).__code__, {"__name__": "jax.dlpack"})
 CALLS = {
     "threads": lambda t, u, s: mf.threads(),
     "empty": lambda t, u, s: mf.empty((2, 3)),
@@ -62,6 +65,7 @@ CALLS = {
     "from_dlpack of a legacy capsule": lambda t, u, s: mf.from_dlpack(t.__dlpack__()),
     "__dlpack__": lambda t, u, s: t.__dlpack__(max_version=(1, 3)),
     "__dlpack__ legacy": lambda t, u, s: t.__dlpack__(),
+    "__dlpack__ of what JAX may only read": lambda t, u, s: asked_by_jax(t.as_readonly()),
     "__dlpack__ with a copy": lambda t, u, s: t.__dlpack__(max_version=(1, 3), copy=True),
     "__dlpack__ legacy with a copy": lambda t, u, s: t.__dlpack__(copy=True),
     "into": lambda t, u, s: mf.into(mf.Tensor, t),
@@ -182,7 +186,12 @@ LEFT_TO_CPYTHON = {"pickle", "pickle out of band", "pickle protocol 2", "unpickl
 # From 3.12 on it frees memory twice where a function that it makes within a call has no memory, as a generator has one.
 if sys.version_info >= (3, 12):
     LEFT_TO_CPYTHON.add("fields")
-OF_OTHERS = {"numpy": NotImplementedError, "from_arrow": ctypes.ArgumentError, "wrap": TypeError}
+OF_OTHERS = {
+    "__dlpack__ of what JAX may only read": mf.ExchangeError,
+    "numpy": NotImplementedError,
+    "from_arrow": ctypes.ArgumentError,
+    "wrap": TypeError,
+}
 
 
 def scarce_calls():

@@ -109,8 +109,11 @@ def test_negative_strides_are_refused_and_nothing_crashes(torch):
         with pytest.raises(mf.ExchangeError, match=r"stride is negative.*copy\(\)"):
             torch.from_dlpack(t)
         assert np.from_dlpack(t).tolist() == [3.0, 2.0, 1.0]
-    with pytest.raises(mf.ExchangeError, match="stride is negative"):
-        torch.from_dlpack(mf.asarray(np.arange(6).reshape(2, 3))[:, ::-1].T)
+    for turned in (mf.asarray(np.arange(6).reshape(2, 3))[:, ::-1].T, t[:2].copy()[::-1]):
+        with pytest.raises(mf.ExchangeError, match="stride is negative"):
+            torch.from_dlpack(turned)
+    repeated = t[1:2].broadcast_to((3, 1))
+    assert repeated.strides == (0, -1) and torch.from_dlpack(repeated).tolist() == [[2.0]] * 3
     assert torch.from_dlpack(t, copy=True).tolist() == [3.0, 2.0, 1.0]
     assert torch.from_dlpack(t.copy()).tolist() == [3.0, 2.0, 1.0]
     assert torch.from_dlpack(t[1:2]).tolist() == [2.0]

@@ -47,6 +47,7 @@ ON_DEVICE = {
     "__dlpack__": lambda t: np.from_dlpack(t.to("cpu")).tolist(),
     "__dlpack__ with a copy": lambda t: mf.from_dlpack(t, device="cpu", copy=True).tolist(),
     "__dlpack__ with a copy that has no room": refused_for_want_of_memory,
+    "__dlpack__ for the host": lambda t: mf.from_dlpack(t.__dlpack__(dl_device=(1, 0), max_version=(1, 3))).tolist(),
     "equal": lambda t: [2] * 64 if not mf.equal(t, mf.ones((64,), "uint8", device=t.device)) else "equal",
     "repr": lambda t: [2] * 64 if repr(t).count("2") > 3 else repr(t),
     "acquire": lambda t: t.acquire("host") or t.tolist(),
