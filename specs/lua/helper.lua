@@ -34,7 +34,8 @@ function helper.nothing_left()
   assert.are.same({ tensors = 0, storages = 0, bytes = 0, blocks = 0 }, mf.ledger())
 end
 
---- What `work` leaves to the collector: by how much each count of the ledger grows while nothing is collected. `settle` is called before each count, so that no device is still at work; the default does nothing.
+--- What `work` leaves to the collector: by how much each count of the ledger grows while nothing is collected. `settle`
+--- is called before each count, so that no device is still at work; the default does nothing.
 function helper.left_by(work, settle)
   local function count()
     if settle then settle() end
