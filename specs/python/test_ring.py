@@ -142,6 +142,21 @@ def test_ctrl_c_ends_a_wait():
         ring.begin(0.001)
 
 
+@pytest.mark.parametrize("timeout", [None, 3600])
+def test_a_wait_goes_on_in_parts(timeout):
+    """So that Ctrl-C comes through; each asks the fence anew."""
+
+    class Late(Point):
+        def wait(self, ctx, value, ns):
+            self.times = getattr(self, "times", 0) + (ns > 0)
+            return 0 if self.times == 3 else 1
+
+    ring, point = mf.Ring(2, "float32", 1), Late()
+    ring.begin(0)
+    ring.done(point.capsule)
+    assert ring.begin(timeout)[1] == 0 and point.times == 3
+
+
 def test_closing_while_another_thread_waits():
     ring, point, got = mf.Ring(2, "float32", 1), Point(), []
     ring.begin(0)
@@ -343,6 +358,32 @@ def test_a_ring_that_its_views_know_is_collected():
     told = make()
     gc.collect()
     assert told() is None
+
+
+def test_a_ring_that_ends_leaves_neither_weak_references_nor_those_to_its_class():
+    mf.Ring(2)
+    before = sys.getrefcount(mf.Ring)
+    for _ in range(50):
+        ring = mf.Ring(2)
+        told = weakref.ref(ring)
+        del ring
+        assert told() is None
+    assert sys.getrefcount(mf.Ring) < before + 10
+
+
+def test_a_collection_inside_of_a_ring_s_end():
+    """What the memory of a slot is given back to may collect, when the ring is no object any more."""
+
+    class Owner:
+        def __del__(self):
+            gc.collect()
+            ended.append(1)
+
+    ended, memory = [], (c.c_float * 4)()
+    for _ in range(10):
+        ring = mf.Ring([mf.wrap(c.addressof(memory), (4,), owner=Owner())])
+        del ring
+    assert len(ended) == 10
 
 
 def test_lua_and_python_share_a_ring():
