@@ -137,19 +137,32 @@ static void protect(uint64_t page, uint64_t n, int access) {
   (void)mprotect((void *)(base + page * PAGE), n * PAGE, access);
 }
 
-/* False where nothing lives: the fault is the program's own. Another thread's fault, or a wait, may have opened the
- * page meanwhile; then the instruction is tried again. */
+/* What the marks of a page let the host do. */
+static int access_of(unsigned char marks) {
+  if ((marks & WANTED) == 0 || (marks & OPEN) != 0) return PROT_READ | PROT_WRITE;
+  return (marks & CLOSED) == 0 || (marks & OPEN_TO_READS) != 0 ? PROT_READ : PROT_NONE;
+}
+
+/* False where nothing lives: the fault is the program's own. Another thread's fault, or a wait, may have changed the
+ * page's marks meanwhile; then the instruction is tried again. Whoever changes the marks sets the page's protection
+ * afterwards, and may be the last to do so though another one has changed them since: so it is set here in any case,
+ * until the marks are what it was set for. */
 static bool let_in(uintptr_t at, const void *context) {
   const uint64_t page = (at - base) / PAGE;
   const fault a = fault_of(context);
   unsigned char was = atomic_load(&pages[page]), now;
   do {
     if ((was & LIVE) == 0) return false;
-    if ((was & WANTED) == 0) return true;
-    now = was | (!a.write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN);
+    now = was;
+    if ((was & WANTED) == 0) break;
+    now |= !a.write && (was & CLOSED) != 0 && (was & OPEN_TO_READS) == 0 ? OPEN_TO_READS : OPEN;
   } while (!atomic_compare_exchange_weak(&pages[page], &was, now));
   if (now != was && sim_is_owner()) record_access(at, &a);
-  protect(page, 1, (now & OPEN) != 0 ? PROT_READ | PROT_WRITE : PROT_READ);
+  do {
+    was = now;
+    protect(page, 1, access_of(was));
+    now = atomic_load(&pages[page]);
+  } while (now != was && (now & LIVE) != 0);
   return true;
 }
 
