@@ -246,9 +246,9 @@ static CORE_PLAIN(open_numpy, numpy)
 
 PyDoc_STRVAR(tobytes_doc,
              "tobytes($self, /)\n--\n\n"
-             "Returns the elements in row-major order as bytes. From a GPU's memory they are copied once. Elements of\n"
-             "parts of bytes lie as in memory, the first in the low bits; bits of the last byte that belong to none\n"
-             "are 0.");
+             "Returns the elements in row-major order as bytes. From a GPU's memory they are copied once.\n"
+             "Elements that do not fill bytes lie as in memory, the first one in the low bits; unused bits of the\n"
+             "last byte are 0.");
 
 static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;

@@ -144,9 +144,9 @@ static int access_of(unsigned char marks) {
 }
 
 /* False where nothing lives: the fault is the program's own. Another thread's fault, or a wait, may have changed the
- * page's marks meanwhile; then the instruction is tried again. Whoever changes the marks sets the page's protection
- * afterwards, and may be the last to do so though another one has changed them since: so it is set here in any case,
- * until the marks are what it was set for. */
+ * page's marks meanwhile; then the instruction is tried again. A thread changes the marks first and the protection
+ * afterwards. If another thread does both in between, the protection that stays is not that of the marks; so each fault
+ * sets it, until the marks have not changed meanwhile. */
 static bool let_in(uintptr_t at, const void *context) {
   const uint64_t page = (at - base) / PAGE;
   const fault a = fault_of(context);
@@ -244,7 +244,7 @@ static void close_pages(uint64_t page, uint64_t end, unsigned char more) {
     const unsigned char wanted = (first | more) & WANTED;
     for (n = 0; page + n < end && atomic_load(&pages[page + n]) == first; n++)
       atomic_store(&pages[page + n], LIVE | wanted);
-    if (first != (LIVE | wanted)) protect(page, n, (wanted & CLOSED) != 0 ? PROT_NONE : PROT_READ);
+    if (first != (LIVE | wanted)) protect(page, n, access_of(LIVE | wanted));
   }
 }
 

@@ -28,19 +28,11 @@ def given(t):
     return (schema, capsule), _arrow._Array.from_address(address), where
 
 
-def read(gpu, address, nbytes):
-    """As somebody's stream sees it that waits for nobody."""
-    theirs = gpu.stream()
-    seen = gpu.read(address, nbytes, theirs)
-    gpu.destroy(theirs)
-    return seen
-
-
 def test_elements_are_given_where_they_are(gpu, place, seed):
     t = mf.tensor([1, 2, 3], "uint8", device=place)
     capsules, array, (number, kind, event) = given(t)
     assert (kind, number) == t.__dlpack_device__() and event is None
-    assert array.buffers[1] == t.data_ptr and read(gpu, array.buffers[1], 3) == b"\1\2\3"
+    assert array.buffers[1] == t.data_ptr and gpu.read_beside(array.buffers[1], 3) == b"\1\2\3"
     del capsules
 
 
@@ -48,7 +40,7 @@ def test_what_is_not_compact_is_ready_too(gpu, place, seed):
     t = mf.tensor([[1, 2, 3], [4, 5, 6]], "uint8", device=place).T
     capsules, array, _ = given(t)
     child = array.children[0].contents
-    assert (array.length, child.length) == (3, 6) and read(gpu, child.buffers[1], 6) == b"\1\4\2\5\3\6"
+    assert (array.length, child.length) == (3, 6) and gpu.read_beside(child.buffers[1], 6) == b"\1\4\2\5\3\6"
     del capsules
 
 
@@ -60,8 +52,7 @@ def test_bits_of_truth_values_are_where_these_are(gpu, place, seed, values):
     capsules, array, (number, kind, _) = given(t)
     assert (kind, number) == t.__dlpack_device__()
     last = array.children[0].contents if t.ndim > 1 else array
-    bits = last.buffers[1]
-    assert read(gpu, bits, len(expected)) == expected
+    assert gpu.read_beside(last.buffers[1], len(expected)) == expected
     del capsules
 
 

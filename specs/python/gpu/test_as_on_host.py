@@ -26,22 +26,14 @@ CASTS = ["bool", "uint8", "int32", "float16", "bfloat16", "float32", "complex64"
 NAMES = re.compile(r"\b(cuda|rocm)\w*(:\d)?|\bcpu\b|\d+")  # of devices, and where memory is
 
 
-def reverse(t):
-    return t[::-1]
-
-
-def every_other(t):
-    return t[..., ::2]
-
-
 def last_to_front(t):
     return t.permute_dims(t.ndim - 1, *range(t.ndim - 1))
 
 
 VIEWS = {
-    "turned": last_to_front, "reversed": reverse, "every other": every_other, "part": lambda t: t[1:],
-    "one": lambda t: t[0, ...], "repeated": lambda t: t.broadcast_to((3, *t.shape)), "flat": lambda t: t.reshape(-1),
-    "diagonal": lambda t: t.diagonal(), "bytes": lambda t: t.reinterpret("uint8"),
+    "turned": last_to_front, "reversed": lambda t: t[::-1], "every other": lambda t: t[..., ::2],
+    "part": lambda t: t[1:], "one": lambda t: t[0, ...], "repeated": lambda t: t.broadcast_to((3, *t.shape)),
+    "flat": lambda t: t.reshape(-1), "diagonal": lambda t: t.diagonal(), "bytes": lambda t: t.reinterpret("uint8"),
     "wider": lambda t: t.reinterpret("float32"), "new axis": lambda t: t.expand_dims(0),
 }  # fmt: skip
 
@@ -71,9 +63,7 @@ def arrow(t, gpu):
     if nbytes == 0 or t.device == "cpu":
         return name, lengths, ctypes.string_at(array.buffers[1], nbytes) if nbytes else b""
     gpu.make_current(t.device.id)
-    theirs = gpu.stream()
-    seen = gpu.read(array.buffers[1], nbytes, theirs)
-    gpu.destroy(theirs)
+    seen = gpu.read_beside(array.buffers[1], nbytes)
     gpu.make_current(0)
     return name, lengths, seen
 
