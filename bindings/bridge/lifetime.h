@@ -22,6 +22,7 @@
 #include <moonferry.h>
 
 /* Needs Python.h before it. */
+#include "answer.h"
 #include "aside.h"
 
 /* The section: one thread at a time in what the bridge keeps for all threads, where CPython has no GIL.

@@ -23,10 +23,18 @@ static int known_nbytes(const PyTypeObject *type) {
   return entry - (uintptr_t)type <= 1 ? (int)(entry - (uintptr_t)type) : -1;
 }
 
+/* What ${object} or a type says they are; NULL if nothing, or with what is no answer. */
+static PyObject *nbytes_said_by(PyObject *object) {
+  PyObject *value = PyObject_GetAttrString(object, "nbytes");
+  if (value == NULL) (void)answer_is_no();
+  return value;
+}
+
+/* 1, 0, or -1 with an exception. */
 static int has_nbytes(PyTypeObject *type) {
   if (known_nbytes(type) < 0) {
-    PyObject *found = PyObject_GetAttrString((PyObject *)type, "nbytes");
-    if (found == NULL) PyErr_Clear();
+    PyObject *found = nbytes_said_by((PyObject *)type);
+    if (PyErr_Occurred()) return -1;
     atomic_store_explicit(&known[((uintptr_t)type >> 6) % 256], (uintptr_t)type + (found != NULL),
                           memory_order_relaxed);
     Py_DecRef(found);
@@ -34,15 +42,15 @@ static int has_nbytes(PyTypeObject *type) {
   return known_nbytes(type) > 0;
 }
 
+/* 0 where there is no guess; with an exception where what came is no answer. */
 static double nbytes_of(PyObject *object) {
-  PyObject *value = PyObject_GetAttrString(object, "nbytes");
-  double nbytes = value ? PyFloat_AsDouble(value) : 0;
-  if (PyErr_Occurred()) {
-    PyErr_Clear();
-    nbytes = 0;
-  }
+  const int has = has_nbytes(Py_TYPE(object));
+  PyObject *value = has > 0 ? nbytes_said_by(object) : NULL;
+  const double nbytes = value != NULL ? PyFloat_AsDouble(value) : 0;
+  const bool guessed = value != NULL && !PyErr_Occurred();
+  if (!guessed) (void)answer_is_no();
   Py_DecRef(value);
-  return nbytes;
+  return guessed ? nbytes : 0;
 }
 
 static void relieve(lua_State *L) {
@@ -57,7 +65,8 @@ void mf__weigh(lua_State *L, mf__ref *ref) {
   double nbytes;
   if (known_nbytes(Py_TYPE(ref->object)) == 0) return;
   if (mf__is_weighed(ref->object)) return;
-  MF__OUTSIDE(nbytes, has_nbytes(Py_TYPE(ref->object)) ? nbytes_of(ref->object) : 0);
+  MF__OUTSIDE(nbytes, nbytes_of(ref->object));
+  if (PyErr_Occurred()) mf__raise(L);
   if (!(nbytes > 0 && nbytes < 1e18)) return;
   mf__ref_weigh(ref, nbytes);
   added += nbytes;

@@ -23,12 +23,12 @@ static const mf_python_api *import_api(void) {
   return api;
 }
 
-/* Whether tensors can come at all. Until somebody imports the package, this is one look into a dict. */
+/* Whether tensors can come at all: 1, 0, or -1 with an exception. Until somebody imports the package, this is one look
+ * into a dict. */
 static int look_for_package(void) {
   PyObject *name = PyUnicode_InternFromString("moonferry");
   PyObject *module = name ? PyImport_GetModule(name) : NULL;
-  const int found = module != NULL && import_api() != NULL;
-  if (!found) PyErr_Clear();
+  const int found = module != NULL && import_api() != NULL ? 1 : answer_is_no() ? 0 : -1;
   Py_DecRef(module);
   Py_DecRef(name);
   return found;
@@ -191,6 +191,7 @@ static int adopt(lua_State *L, void *box, mf_tensor *tensor) {
 int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   int found = get_api() != NULL;
   if (!found) MF__OUTSIDE(found, look_for_package());
+  if (found < 0) mf__raise(L);
   const mf_python_api *api = get_api();
   if (!found || !api->check(object)) return 0;
   if (!mf__crossing_ready(L)) return 0;

@@ -27,7 +27,7 @@ static void push(lua_State *L, PyObject *object) {
     mf__push_bytes(L, object);
   } else if (Py_TYPE(object) == &PyUnicode_Type) {
     if (mf__push_utf8(L, object)) return;
-    PyErr_Clear();
+    if (!answer_is_no()) mf__raise(L);
     mf__push_object(L, object);
   } else if (!mf__push_lua_object(L, object) && !mf__tensor_to_lua(L, object)) {
     mf__push_object(L, object);

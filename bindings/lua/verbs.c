@@ -249,9 +249,12 @@ static int verb_integer(lua_State *L) {
 static void need_manager(lua_State *L, PyObject *type) {
   static const char *const needed[] = {"__enter__", "__exit__"};
   for (int i = 0; i < 2; i++) {
-    if (PyObject_HasAttrString(type, needed[i])) continue;
-    PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, needed[i]);
-    (void)mf__raise(L);
+    int has;
+    PyObject *name = mf__hold(L, PyUnicode_InternFromString(needed[i]));
+    MF__OUTSIDE(has, answer_has(type, name));
+    if (has == 0) PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, needed[i]);
+    if (has <= 0) (void)mf__raise(L);
+    mf__drop();
   }
 }
 

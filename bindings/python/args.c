@@ -127,10 +127,9 @@ int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, 
 
 /* An integer, or a sequence of them. The items are copied first: __index__ may change a list. */
 int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
-  if (PyIndex_Check(obj) && (!PySequence_Check(obj) || PySequence_Size(obj) < 0)) {
-    PyErr_Clear(); /* an array without axes has no length */
-    return core_varargs_shape(&obj, 1, shape, ndim);
-  }
+  const int several = PyIndex_Check(obj) && PySequence_Check(obj) ? answer_has_length(obj) : 0;
+  if (several < 0) return -1;
+  if (PyIndex_Check(obj) && several == 0) return core_varargs_shape(&obj, 1, shape, ndim);
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || !PySequence_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "shape must be an integer or a sequence of integers, not '%s'",
                  Py_TYPE(obj)->tp_name);

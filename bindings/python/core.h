@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "answer.h"
 #include "aside.h"
 #include "close.h"
 #include "free_threads.h"

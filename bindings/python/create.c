@@ -143,10 +143,7 @@ static int dtype_of_number(core_state *state, PyObject *obj, const mf_scalar *va
   *out = natural_dtype(value);
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyComplex_Check(obj)) return 0;
   PyObject *own = PyObject_GetAttrString(obj, "dtype");
-  if (own == NULL) {
-    PyErr_Clear();
-    return 0;
-  }
+  if (own == NULL) return answer_is_no() ? 0 : -1;
   const int rc = core_dtype(state, own, out);
   Py_DECREF(own);
   return rc;

@@ -129,13 +129,12 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
 }
 
 /* Whether the Python code that has called is of a library: ${prefix} begins its module's name. DLPack has no word by
- * which a consumer says who it is, so where it matters, and only there, we look. */
-static __attribute__((noinline, cold)) bool is_asked_by(const char *prefix) {
+ * which a consumer says who it is, so where it matters, and only there, we look: 1, 0, or -1 with an exception. */
+static __attribute__((noinline, cold)) int is_asked_by(const char *prefix) {
   PyObject *globals = PyEval_GetGlobals();
   PyObject *name = globals != NULL ? PyMapping_GetItemString(globals, "__name__") : NULL;
   const char *module = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-  const bool is = module != NULL && strncmp(module, prefix, strlen(prefix)) == 0;
-  if (module == NULL) PyErr_Clear();
+  const int is = module != NULL ? strncmp(module, prefix, strlen(prefix)) == 0 : answer_is_no() ? 0 : -1;
   Py_XDECREF(name);
   return is;
 }
@@ -150,7 +149,9 @@ static PyObject *plain_legacy_capsule(PyObject *self, mf_tensor *t) {
 static __attribute__((noinline, cold)) PyObject *legacy_capsule_of_readonly(PyObject *self, mf_tensor *t) {
   mf_tensor *unlocked;
   mf_error err;
-  if (!is_asked_by("jax.")) return plain_legacy_capsule(self, t);
+  const int by_jax = is_asked_by("jax.");
+  if (by_jax < 0) return NULL;
+  if (by_jax == 0) return plain_legacy_capsule(self, t);
   if (core_unlock(t, &unlocked, &err) != MF_OK) return refuse(self, &err);
   PyObject *capsule = plain_legacy_capsule(self, unlocked);
   mf_tensor_release(unlocked);
@@ -230,7 +231,8 @@ static inline bool runs_backwards(const DLTensor *d) {
 
 /* PyTorch (2.13) ends the process where an extent's stride is negative, which DLPack allows. */
 static __attribute__((noinline, cold)) int refuse_who_would_abort(PyObject *self) {
-  if (!is_asked_by("torch.")) return 0;
+  const int by_torch = is_asked_by("torch.");
+  if (by_torch <= 0) return by_torch;
   return core_refuse(core_state_of_tensor(self), "%s",
                      "__dlpack__: a stride is negative, for which PyTorch would end the process; t.copy() is compact");
 }

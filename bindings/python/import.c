@@ -87,34 +87,8 @@ static int import_capsule(core_import *request, PyObject *capsule, mf_tensor **o
   return rc;
 }
 
-/* Replaces an AttributeError by a better one, if __dlpack__ is what is missing. */
-static void explain_missing(const core_import *request) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK])) {
-    PyErr_Restore(type, value, traceback);
-    return;
-  }
-  PyErr_Format(PyExc_AttributeError,
-               "from_dlpack: a '%s' cannot be imported: it is no DLPack capsule "
-               "and has no __dlpack__ method; moonferry.asarray takes numbers and other arrays",
-               Py_TYPE(request->x)->tp_name);
-  core_chain(type, value, traceback);
-}
-
-/* An object that has only __cuda_array_interface__: 1 if it is none. */
+/* An object that has only __cuda_array_interface__. */
 static int import_cuda_array(const core_import *request, mf_tensor **out) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  const bool found = !PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK]) &&
-                     PyObject_HasAttr(request->x, request->state->names[NAME_CUDA_ARRAY]);
-  if (!found) {
-    PyErr_Restore(type, value, traceback);
-    return 1;
-  }
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
   PyObject *module = PyImport_ImportModule("moonferry._cuda");
   PyObject *made = module == NULL ? NULL : PyObject_CallMethod(module, "from_cuda_array", "(O)", request->x);
   Py_XDECREF(module);
@@ -124,6 +98,25 @@ static int import_cuda_array(const core_import *request, mf_tensor **out) {
   return 0;
 }
 
+/* An AttributeError is set: if __dlpack__ is what is missing, another way is taken, or a better error raised. */
+static int import_without_method(const core_import *request, mf_tensor **out) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const int has = answer_has(request->x, request->state->names[NAME_DLPACK]);
+  const int cuda = has == 0 ? answer_has(request->x, request->state->names[NAME_CUDA_ARRAY]) : 0;
+  if (has > 0) {
+    PyErr_Restore(type, value, traceback);
+    return -1;
+  }
+  if (has == 0 && cuda == 0)
+    PyErr_Format(PyExc_AttributeError,
+                 "from_dlpack: a '%s' cannot be imported: it is no DLPack capsule "
+                 "and has no __dlpack__ method; moonferry.asarray takes numbers and other arrays",
+                 Py_TYPE(request->x)->tp_name);
+  core_chain(type, value, traceback); /* dropped where no exception is set */
+  return cuda > 0 ? import_cuda_array(request, out) : -1;
+}
+
 static int import_from_method(core_import *request, mf_tensor **out) {
   PyObject *method = request->method;
   Py_XINCREF(method); /* the cache may let go of it while it runs */
@@ -131,11 +124,7 @@ static int import_from_method(core_import *request, mf_tensor **out) {
   request->method = NULL;
   Py_XDECREF(method);
   int rc = -1;
-  if (capsule == NULL) {
-    const bool missing = PyErr_ExceptionMatches(PyExc_AttributeError);
-    if (missing && (rc = import_cuda_array(request, out)) == 1) explain_missing(request);
-    return rc == 1 ? -1 : rc;
-  }
+  if (capsule == NULL) return PyErr_ExceptionMatches(PyExc_AttributeError) ? import_without_method(request, out) : -1;
   if (PyCapsule_CheckExact(capsule))
     rc = import_capsule(request, capsule, out);
   else
@@ -154,14 +143,14 @@ static int import_after_table(core_import *request, mf_tensor **out) {
   if (PyErr_Occurred() == NULL)
     return core_refuse(request->state, "from_dlpack: the exchange table of '%s' failed without an exception",
                        Py_TYPE(request->x)->tp_name);
-  if (PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+  if (!answer_is_set()) return -1;
   PyErr_Fetch(&type, &value, &traceback);
-  if (!PyObject_HasAttr(request->x, request->state->names[NAME_DLPACK])) {
+  const int has = answer_has(request->x, request->state->names[NAME_DLPACK]);
+  if (has == 0) {
     PyErr_Restore(type, value, traceback);
     return -1;
   }
-  int rc = import_from_method(request, out);
+  const int rc = has > 0 ? import_from_method(request, out) : -1;
   core_chain(type, value, traceback);
   return rc;
 }
@@ -173,8 +162,11 @@ void core_delete_managed(DLManagedTensorVersioned *managed) {
   aside_end(exception);
 }
 
-/* The memory is ready on the stream that the producer's library works on: the record begins with that one. 1 means
- * that the library does not say which. */
+/* What take_from_table returns beside a status: the library does not say which stream it works on; an exception is
+ * set. */
+enum { NOT_SAID = 1, RAISED };
+
+/* The memory is ready on the stream that the producer's library works on: the record begins with that one. */
 static int take_from_table(core_import *request, const DLPackExchangeAPI *api, DLManagedTensorVersioned *managed,
                            mf_tensor **out, mf_error *err) {
   const managed_struct from = {.versioned = managed};
@@ -183,12 +175,10 @@ static int take_from_table(core_import *request, const DLPackExchangeAPI *api, D
   mf_stream stream;
   core_swap swap;
   if (device.device_type == kDLCPU) return take(request, from, out, err);
-  if (api->current_work_stream == NULL) return 1;
+  if (api->current_work_stream == NULL) return NOT_SAID;
   if (api->current_work_stream(device.device_type, device.device_id, &handle) != 0 ||
-      core_stream_from_handle(device, (int64_t)(intptr_t)handle, &stream) < 0) {
-    PyErr_Clear();
-    return 1;
-  }
+      core_stream_from_handle(device, (int64_t)(intptr_t)handle, &stream) < 0)
+    return answer_is_no() ? NOT_SAID : RAISED;
   if (core_swap_begin(&swap, device, stream, err) != MF_OK) return err->status;
   const int status = take(request, from, out, err);
   core_swap_end(&swap);
@@ -209,7 +199,8 @@ static int import_managed(core_import *request, const DLPackExchangeAPI *api, DL
   const int status = take_from_table(request, api, managed, out, &err);
   if (status == MF_OK) return 0;
   core_delete_managed(managed);
-  if (status == 1 || (err.status == MF_EDEVICE && request->placed)) return 1;
+  if (status == RAISED) return -1;
+  if (status == NOT_SAID || (err.status == MF_EDEVICE && request->placed)) return 1;
   return fail(request, &err);
 }
 
@@ -328,27 +319,31 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
 }
 
-/* _from_any(x, ...): from_dlpack; what has no DLPack is given to moonferry.asarray, with the same keywords. Of what is
- * no array either, from_dlpack's error says more. */
-PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  PyObject *made = core_from_dlpack(module, args, nargs, kwnames);
-  if (made != NULL || nargs != 1 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return made;
-  aside refused = aside_begin();
-  if (PyObject_HasAttr(args[0], core_state_of(module)->names[NAME_DLPACK])) {
-    aside_end(refused);
-    return NULL;
-  }
+static PyObject *as_any_array(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   PyObject *convert = PyImport_ImportModule("moonferry._convert");
   PyObject *function = convert != NULL ? PyObject_GetAttrString(convert, "asarray") : NULL;
   Py_XDECREF(convert);
-  made = function != NULL ? PyObject_Vectorcall(function, args, (size_t)nargs, kwnames) : NULL;
+  PyObject *made = function != NULL ? PyObject_Vectorcall(function, args, (size_t)nargs, kwnames) : NULL;
   Py_XDECREF(function);
-  if (made == NULL && PyErr_ExceptionMatches(PyExc_TypeError) && !PySequence_Check(args[0])) {
-    aside_end(refused);
+  return made;
+}
+
+/* _from_any(x, ...): from_dlpack; what has no DLPack is given to moonferry.asarray, with the same keywords. Of what is
+ * no array either, from_dlpack's error says more. */
+PyObject *core_from_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  PyObject *type, *value, *traceback;
+  PyObject *made = core_from_dlpack(module, args, nargs, kwnames);
+  if (made != NULL || nargs != 1 || !PyErr_ExceptionMatches(PyExc_AttributeError)) return made;
+  PyErr_Fetch(&type, &value, &traceback);
+  const int has = answer_has(args[0], core_state_of(module)->names[NAME_DLPACK]);
+  if (has == 0) made = as_any_array(args, nargs, kwnames);
+  const bool no_array = made == NULL && PyErr_ExceptionMatches(PyExc_TypeError) && !PySequence_Check(args[0]);
+  if (has > 0 || (has == 0 && no_array)) {
+    PyErr_Restore(type, value, traceback);
     return NULL;
   }
-  Py_XDECREF(refused.type);
-  Py_XDECREF(refused.value);
-  Py_XDECREF(refused.traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
   return made;
 }

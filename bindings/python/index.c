@@ -34,29 +34,28 @@ static int read_slice(PyObject *obj, mf_index *item) {
   return read_bound(slice->step, &item->step);
 }
 
-/* An array of one element with axes, which may have __index__, as PyTorch's: NumPy takes it as an array. */
-static bool has_axes(PyObject *obj) {
+/* An array of one element with axes, which may have __index__, as PyTorch's: NumPy takes it as an array. 1, 0 or -1. */
+static int has_axes(PyObject *obj) {
   const PySequenceMethods *sequence = Py_TYPE(obj)->tp_as_sequence;
   const PyMappingMethods *mapping = Py_TYPE(obj)->tp_as_mapping;
   const bool has_length =
       (sequence != NULL && sequence->sq_length != NULL) || (mapping != NULL && mapping->mp_length != NULL);
-  if (PyLong_Check(obj) || !has_length) return false;
-  const Py_ssize_t length = PyObject_Size(obj);
-  PyErr_Clear();
-  return length >= 0;
+  return PyLong_Check(obj) || !has_length ? 0 : answer_has_length(obj);
 }
 
 /* An array or a list of coordinates or of bools, which NumPy would take. */
 static int refuse_coordinate(PyObject *obj) {
-  const bool several = (PySequence_Check(obj) || has_axes(obj)) && !PyUnicode_Check(obj) && !PyBytes_Check(obj);
-  PyErr_Clear();
+  const int axes = PySequence_Check(obj) ? 1 : has_axes(obj);
+  if (axes < 0) return -1;
+  const bool several = axes > 0 && !PyUnicode_Check(obj) && !PyBytes_Check(obj);
   PyErr_Format(PyExc_IndexError, "an index must be an integer, a slice, ... or None, not '%s'%s", Py_TYPE(obj)->tp_name,
                several ? "; np.asarray(t)[...] takes lists, masks and arrays" : "");
   return -1;
 }
 
 static int read_coordinate(PyObject *obj, mf_index *item) {
-  if (PyBool_Check(obj) || !PyIndex_Check(obj) || has_axes(obj)) return refuse_coordinate(obj);
+  const int axes = PyBool_Check(obj) || !PyIndex_Check(obj) ? 1 : has_axes(obj);
+  if (axes != 0) return axes < 0 ? -1 : refuse_coordinate(obj);
   PyObject *number = PyNumber_Index(obj);
   if (number == NULL) {
     const bool array = PyErr_ExceptionMatches(PyExc_TypeError) && PySequence_Check(obj);

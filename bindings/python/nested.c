@@ -180,8 +180,9 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
 }
 
 /* What is neither an array nor a sequence and no number either is named as what it is, not as an element. */
-static int check_alone(PyObject *obj) {
-  if (!PyType_Check(obj) && (PyNumber_Check(obj) || PyObject_HasAttrString(obj, "item"))) return 0;
+static int check_alone(core_state *state, PyObject *obj) {
+  const int number = PyType_Check(obj) ? 0 : PyNumber_Check(obj) ? 1 : answer_has(obj, state->names[NAME_ITEM]);
+  if (number != 0) return number < 0 ? -1 : 0;
   const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj);
   const char *remedy = several                        ? "; list() of it is taken where lists are"
                        : PyCapsule_CheckExact(obj) ? "; from_dlpack takes capsules"
@@ -204,7 +205,7 @@ PyObject *core_from_nested(PyObject *module, PyObject *const *args, Py_ssize_t n
     return NULL;
   }
   if (find_shape(args[0], shape, &w.ndim) < 0) return NULL;
-  if (w.ndim == 0 && check_alone(args[0]) < 0) return NULL;
+  if (w.ndim == 0 && check_alone(state, args[0]) < 0) return NULL;
   if (args[1] != Py_None) {
     if (core_dtype(state, args[1], &dtype) < 0) return NULL;
   } else if (walk_depth(&w, args[0], 0) < 0 || inferred_dtype(&seen, &dtype) < 0) {

@@ -28,62 +28,50 @@ static const DLPackExchangeAPI *usable(const DLPackExchangeAPIHeader *header) {
   return NULL;
 }
 
-/* 1, 0, or -1 with an exception other than AttributeError. */
-static int has_attribute(PyObject *type, PyObject *name) {
-  PyObject *value = PyObject_GetAttr(type, name);
-  if (value != NULL) {
-    Py_DECREF(value);
-    return 1;
-  }
-  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
-  PyErr_Clear();
-  return 0;
-}
-
 /* PyTorch's table hands out lazily negated, conjugated and differentiable tensors as if they were plain
  * ones. A type is taken to have such tensors if it has all three of PyTorch's attributes. */
 static int find_guards(core_state *state, core_producer *out) {
   static const int names[3] = {NAME_REQUIRES_GRAD, NAME_IS_NEG, NAME_IS_CONJ};
   int found = 1;
-  for (int i = 0; i < 3 && found == 1; i++) found = has_attribute((PyObject *)out->type, state->names[names[i]]);
+  for (int i = 0; i < 3 && found == 1; i++) found = answer_has((PyObject *)out->type, state->names[names[i]]);
   out->lazy = found == 1;
   return found < 0 ? -1 : 0;
 }
 
 /* An instance without a dictionary, of a type without attribute hooks, has no methods of its own. */
-static void find_method(core_state *state, core_producer *out) {
+static int find_method(core_state *state, core_producer *out) {
   PyTypeObject *type = out->type;
-  if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return;
+  if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return 0;
   PyObject *method = PyObject_GetAttr((PyObject *)type, state->names[NAME_DLPACK]);
-  if (method == NULL)
-    PyErr_Clear();
-  else if (PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR))
+  if (method == NULL) return answer_is_no() ? 0 : -1;
+  if (PyType_HasFeature(Py_TYPE(method), Py_TPFLAGS_METHOD_DESCRIPTOR))
     out->dlpack = method;
   else
     Py_DECREF(method);
+  return 0;
 }
 
 /* NumPy's arrays, subclasses included, are on the cpu. */
-static void find_place(core_producer *out) {
+static int find_place(core_producer *out) {
   PyObject *name = PyUnicode_FromString("numpy");
   PyObject *numpy = name == NULL ? NULL : PyImport_GetModule(name);
   PyObject *array = numpy == NULL || !PyModule_Check(numpy) ? NULL : PyObject_GetAttrString(numpy, "ndarray");
-  if (array == NULL)
-    PyErr_Clear();
-  else if (PyType_Check(array))
-    out->host = PyType_IsSubtype(out->type, (PyTypeObject *)array);
+  const int known = array != NULL || answer_is_no() ? 0 : -1;
+  if (array != NULL && PyType_Check(array)) out->host = PyType_IsSubtype(out->type, (PyTypeObject *)array);
   Py_XDECREF(name);
   Py_XDECREF(numpy);
   Py_XDECREF(array);
+  return known;
 }
 
 /* JAX's arrays never change, and leave in the struct that cannot say so. */
-static void find_frozen(core_producer *out) {
+static int find_frozen(core_producer *out) {
   PyObject *module = PyObject_GetAttrString((PyObject *)out->type, "__module__");
   const char *name = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : NULL;
-  if (name == NULL) PyErr_Clear();
+  const int known = name != NULL || answer_is_no() ? 0 : -1;
   out->frozen = name != NULL && strncmp(name, "jaxlib.", 7) == 0;
   Py_XDECREF(module);
+  return known;
 }
 
 static int find_table(core_state *state, core_producer *out) {
@@ -99,6 +87,15 @@ static int find_table(core_state *state, core_producer *out) {
   return out->api == NULL ? 0 : find_guards(state, out);
 }
 
+/* What there is to know of a type that has no table is found by looking it up. */
+static int find_all(core_state *state, core_producer *out) {
+  if (find_table(state, out) < 0) return -1;
+  if (out->api != NULL) return 0;
+  if (find_method(state, out) == 0 && find_place(out) == 0 && find_frozen(out) == 0) return 0;
+  Py_CLEAR(out->dlpack);
+  return -1;
+}
+
 static void clear(core_producer *producer) {
   Py_CLEAR(producer->type);
   Py_CLEAR(producer->dlpack);
@@ -109,10 +106,7 @@ static __attribute__((noinline)) const core_producer *learn(core_state *state, c
                                                             PyTypeObject *type) {
   core_producer found = {.type = type};
   const unsigned int before = version_of(type);
-  if (find_table(state, &found) < 0) return NULL;
-  if (found.api == NULL) find_method(state, &found);
-  if (found.api == NULL) find_place(&found);
-  if (found.api == NULL) find_frozen(&found);
+  if (find_all(state, &found) < 0) return NULL;
   found.version = version_of(type) == before ? before : 0; /* it may have changed meanwhile: it is asked again */
   Py_INCREF(type);
   core_producer old = *place;

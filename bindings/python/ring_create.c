@@ -87,13 +87,13 @@ static PyObject *new_slots(core_state *state, PyObject *shape, PyObject *dtype, 
   return slots;
 }
 
-/* Whether what stands for a shape is a list or a tuple of tensors. */
-static bool is_tensors(PyObject *obj) {
-  if (!(PyTuple_Check(obj) || PyList_Check(obj))) return false;
+/* Whether what stands for a shape is a list or a tuple of tensors: 1, 0, or -1 with an exception. */
+static int is_tensors(PyObject *obj) {
+  if (!(PyTuple_Check(obj) || PyList_Check(obj))) return 0;
   PyObject *first = PySequence_GetItem(obj, 0);
-  const bool is = first != NULL && core_is_tensor(first);
-  if (first == NULL) PyErr_Clear();
-  Py_XDECREF(first);
+  if (first == NULL) return answer_is_no() ? 0 : -1;
+  const int is = core_is_tensor(first);
+  Py_DECREF(first);
   return is;
 }
 
@@ -101,7 +101,9 @@ PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   static char *keywords[] = {"shape", "dtype", "slots", NULL};
   PyObject *shape, *dtype = NULL, *count = NULL, *slots = NULL;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OO:Ring", keywords, &shape, &dtype, &count)) return NULL;
-  if (!is_tensors(shape)) {
+  const int given = is_tensors(shape);
+  if (given < 0) return NULL;
+  if (given == 0) {
     slots = new_slots(PyType_GetModuleState(type), shape, dtype, count);
   } else if (dtype != NULL || count != NULL) {
     PyErr_SetString(PyExc_TypeError, "Ring() of tensors takes neither dtype nor slots");

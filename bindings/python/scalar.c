@@ -93,7 +93,8 @@ int core_scalar_from_python(core_state *state, PyObject *obj, mf_scalar *out) {
     return 0;
   }
   if (core_is_tensor(obj)) return core_only_element(obj, out);
-  if (PyObject_HasAttr(obj, state->names[NAME_ITEM])) return scalar_from_item(state, obj, out);
+  const int has_item = answer_has(obj, state->names[NAME_ITEM]);
+  if (has_item != 0) return has_item < 0 ? -1 : scalar_from_item(state, obj, out);
   if (PyIndex_Check(obj)) return scalar_from_index(obj, out);
   return scalar_from_float(obj, out);
 }

@@ -1,7 +1,8 @@
 """Judges a mutant of Python's extension module by Python's specs, one by one, on the host and on the simulated drivers.
 
 Those specs that start threads when they are imported, or a process of their own for most of what they do, are not
-asked: the process that holds them forks for each mutant.
+asked: the process that holds them forks for each mutant. Of those in which Lua is at work, the two in which Lua calls
+the module are.
 """
 
 from .bridge import Bridge
@@ -17,6 +18,7 @@ UNASKED = [f"test_{name}.py" for name in (
     "abi3 dlpack_header editor engine free_threads gl gl_order jax late_load love mpi names package reference worker"
     .split()
 )]  # fmt: skip
+OF_LUA = ("test_lua_foreign.py", "test_lua_tensor.py")  # import.c takes for Lua what no call of Python's gives it
 UNASKED_OF_DEVICES = [f"test_{name}.py" for name in (
     "docs gl_share gl_texture lua_lost lua_lost_gl peers real warp".split()
 )]  # fmt: skip
@@ -30,7 +32,8 @@ class Core(Bridge):
 
     def python_specs(self):
         folder = ROOT / "specs" / "python"
-        names = [path for path in sorted(folder.glob("test_*.py")) if not path.name.startswith("test_lua_")]
+        names = [path for path in sorted(folder.glob("test_*.py"))
+                 if path.name in OF_LUA or not path.name.startswith("test_lua_")]  # fmt: skip
         yield "host", [path for path in names if path.name not in UNASKED], {}
         names = [path for path in sorted((folder / "gpu").glob("test_*.py")) if path.name not in UNASKED_OF_DEVICES]
         for device, (driver, _) in DRIVERS.items():

@@ -186,12 +186,7 @@ LEFT_TO_CPYTHON = {"pickle", "pickle out of band", "pickle protocol 2", "unpickl
 # From 3.12 on it frees memory twice where a function that it makes within a call has no memory, as a generator has one.
 if sys.version_info >= (3, 12):
     LEFT_TO_CPYTHON.add("fields")
-OF_OTHERS = {
-    "__dlpack__ of what JAX may only read": mf.ExchangeError,
-    "numpy": NotImplementedError,
-    "from_arrow": ctypes.ArgumentError,
-    "wrap": TypeError,
-}
+OF_OTHERS = {"numpy": NotImplementedError, "from_arrow": ctypes.ArgumentError}
 
 
 def scarce_calls():

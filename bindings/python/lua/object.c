@@ -46,14 +46,18 @@ static PyObject *item_of(PyObject *object, PyObject *key) {
   if (!PyErr_ExceptionMatches(PyExc_IndexError) && !PyErr_ExceptionMatches(PyExc_TypeError)) return NULL;
   PyObject *type, *error, *traceback;
   PyErr_Fetch(&type, &error, &traceback);
-  if (!PyObject_HasAttrString((PyObject *)Py_TYPE(object), "__dlpack__")) {
+  PyObject *name = PyUnicode_InternFromString("__dlpack__");
+  const int has = name != NULL ? answer_has((PyObject *)Py_TYPE(object), name) : -1;
+  Py_DecRef(name);
+  if (has == 0) {
     PyErr_Restore(type, error, traceback);
     return NULL;
   }
-  PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_IndexError) ? PyExc_IndexError : PyExc_TypeError,
-               "an array of Python's, %R, has no item %R, which is what o.name asks for; python.tensor(o) or "
-               "moonferry.from_dlpack makes a tensor of it, python.as_attrgetter(o) has its attributes",
-               Py_TYPE(object), key);
+  if (has > 0)
+    PyErr_Format(PyErr_GivenExceptionMatches(type, PyExc_IndexError) ? PyExc_IndexError : PyExc_TypeError,
+                 "an array of Python's, %R, has no item %R, which is what o.name asks for; python.tensor(o) or "
+                 "moonferry.from_dlpack makes a tensor of it, python.as_attrgetter(o) has its attributes",
+                 Py_TYPE(object), key);
   Py_DecRef(type);
   Py_DecRef(error);
   Py_DecRef(traceback);

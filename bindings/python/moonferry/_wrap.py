@@ -6,6 +6,7 @@ address came from.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -31,6 +32,10 @@ def _address_of(pointer: Any) -> int:
     try:
         if isinstance(pointer, (str, bytes)):  # which ctypes would take as texts of C
             raise TypeError
+        # cast makes its own error of whatever comes when an object is asked for its parameter, Ctrl-C too.
+        parameter = ctypes.c_void_p.from_param(pointer)
+        with contextlib.suppress(ctypes.ArgumentError):  # that of a char pointer
+            return ctypes.cast(parameter, ctypes.c_void_p).value or 0
         return ctypes.cast(pointer, ctypes.c_void_p).value or 0
     except (TypeError, ctypes.ArgumentError):
         given = f"a {describe(pointer)}; asarray shares arrays and buffers"
