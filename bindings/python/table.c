@@ -96,7 +96,6 @@ static int table_to_py(DLManagedTensorVersioned *managed, void **out) {
  * own, so that the usual case does not pay for the error on the stack. */
 static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_error err;
-  if (!core_is_tensor(obj)) return not_a_tensor(obj);
   if (core_look(obj) < 0) return -1;
   mf_tensor *t = core_handle(obj);
   core_lend(obj); /* from now on the handle stays */

@@ -23,7 +23,7 @@ START_SECONDS = 120  # of pytest
 # One of Python's specs that runs so many times as long as without the mutation, and so long beyond that, hangs.
 PATIENCE, PATIENCE_SECONDS = 5, 5
 # Of the cases of one spec that take longer than this, so many are asked.
-LONG_SECONDS, LONG_CASES = 0.3, 2
+LONG_SECONDS, LONG_CASES = 0.3, 3
 TOGETHER = "specs/python/test_memory.py::test_a_call_leaves_nothing["  # one process measures all its cases
 
 

@@ -119,8 +119,11 @@ def test_negative_strides_are_refused_and_nothing_crashes(torch):
     assert torch.from_dlpack(t[1:2]).tolist() == [2.0]
     with pytest.raises(mf.ExchangeError, match=r"negative strides.*copy\(\)"):
         mf.into(torch.Tensor, t)
+    with pytest.raises(mf.ExchangeError, match=r"axis 0 has -1"):
+        mf.into(torch.Tensor, t[1:])
     assert mf.into(torch.Tensor, t.copy()).tolist() == [3.0, 2.0, 1.0]
     assert mf.into(torch.Tensor, t[1:2]).tolist() == [2.0]
+    assert mf.into(torch.Tensor, repeated).tolist() == [[2.0]] * 3
 
 
 def test_unaligned_memory_crosses(torch):

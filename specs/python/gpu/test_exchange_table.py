@@ -108,6 +108,21 @@ def test_pinned_memory_that_is_borrowed_is_ready_for_the_host(gpu, table, seed):
     assert c.string_at(view.data, 64) == b"\5" * 64
 
 
+def test_pinned_memory_that_the_host_cannot_wait_for_is_refused(gpu, device, table):
+    t, out, stream = mf.zeros((64,), "uint8", device=f"{gpu.kind}_host"), c.c_void_p(5), gpu.stream()
+
+    def work():
+        t.fill(2)
+        with pytest.raises(mf.ExchangeError, match="__dlpack_c_exchange_api__: .*is being captured"):
+            abi.FromPyObject(table.managed_tensor_from_py_object_no_sync)(t, c.byref(out))
+
+    with mf.Stream.wrap(stream, device):
+        t.fill(1)
+        assert gpu.captured(stream, work) >= 1
+    assert out.value is None and t.tolist() == [1] * 64
+    gpu.destroy(stream)
+
+
 @pytest.mark.parametrize("readonly", [False, True])
 def test_pinned_memory_waits_for_readers_where_the_host_may_write(gpu, device, table, readonly):
     t, s, there = (
@@ -254,6 +269,17 @@ def test_into_makes_their_stream_wait(gpu, device, theirs, their_stream, seed):
     abi.call_deleter(library.given)
     with ours:
         assert t.tolist() == [6] * 64
+
+
+def test_into_a_library_that_does_not_say_where_it_works_is_ready_on_our_stream(gpu, device, theirs, seed):
+    library = theirs(gpu.default)
+    library.table.current_work_stream = None
+    with mf.Stream(device):
+        t = mf.full((64,), 5, "uint8", device=device)
+    with mf.Stream(device) as s:
+        mf.into(library.array, t)
+        assert gpu.read(library.given.dl_tensor.data, 64, s.handle) == b"\5" * 64
+        abi.call_deleter(library.given)
 
 
 def test_into_a_library_that_refuses_gives_everything_back(gpu, device, theirs):

@@ -1,0 +1,61 @@
+"""What only the package's own Python calls in its C module, called wrongly: an exception, and the tensor that was given
+can be closed."""
+
+import pytest
+
+import moonferry as mf
+
+core = mf._core
+COMPACT = "a contiguous Tensor that the host can read"
+
+
+def compact():
+    return mf.zeros((2, 3), "int32")
+
+
+@pytest.mark.parametrize(
+    "call, error, said",
+    [
+        (lambda t: core._raw_bytes(3), TypeError, COMPACT),
+        (lambda t: core._raw_bytes(t.T), TypeError, COMPACT),
+        (lambda t: core._from_raw(t), TypeError, "shape, dtype and padded"),
+        (lambda t: core._from_raw(3, (2,), "int8", False), TypeError, COMPACT),
+        (lambda t: core._from_raw(t.T, (6,), "int32", False), TypeError, COMPACT),
+        (lambda t: core._from_raw(t, (5,), "int32", False), ValueError, "24 bytes given for a tensor of 20"),
+        (lambda t: core._from_buffer(t), TypeError, "takes 2 arguments"),
+        (lambda t: core._wrap_pointer(t), TypeError, "takes 6 or 7 arguments"),
+        (lambda t: core._wrap_pointer("x", (2,), None, "int8", False, t), TypeError, "int"),
+        (lambda t: core._wrap_pointer(1 << 70, (2,), None, "int8", False, t), OverflowError, "int"),
+        (lambda t: core._wrap_pointer(t.data_ptr, (2, 3), (1,), "int8", False, t), ValueError, "each axis"),
+        (lambda t: core._wrap_pointer(t.data_ptr, (2,), None, "int8", False, t, "x"), ValueError, "device"),
+    ],
+)
+def test_what_they_do_not_take_they_refuse(call, error, said):
+    before = mf.ledger()
+    t = compact()
+    with pytest.raises(error, match=said):
+        call(t)
+    t.close()
+    assert mf.ledger() == before
+
+
+def test_bytes_of_the_wrong_layout_are_refused_and_their_tensor_can_be_closed():
+    before = mf.ledger()
+    for call in (core._raw_bytes, lambda t: core._from_raw(t, (6,), "int32", False)):
+        t = compact()
+        turned = t.T
+        with pytest.raises(TypeError, match=COMPACT):
+            call(turned)
+        turned.close()
+        t.close()
+        assert mf.ledger() == before
+
+
+def test_what_was_made_of_a_tensors_bytes_does_not_keep_it_from_being_closed():
+    before = mf.ledger()
+    for call in (core._raw_bytes, lambda t: core._from_raw(t, (6,), "int32", False)):
+        t = compact()
+        made = call(t)
+        t.close()
+        made.close()
+        assert mf.ledger() == before
