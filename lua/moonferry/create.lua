@@ -249,20 +249,20 @@ function create.tensor(values, name, opts)
   return nil, text, status
 end
 
+local function put(at, cdata)
+  at[0] = cdata
+end
+
 -- The address that a cdata points to, or that a number is on a device, and whether it may be written.
 local function address_of(like, cdata)
   local const_pointer, pointer = new_const_pointer(), new_pointer()
   if like[0].device.device_type ~= CPU and (type(cdata) == "number" or type(cdata) == "cdata" and tonumber(cdata)) then
     local address = numbers.integer(cdata, "wrap: pointer")
     return ffi.cast("void *", ffi.cast("intptr_t", address)), true
-  elseif type(cdata) ~= "cdata" or not pcall(function()
-    const_pointer[0] = cdata
-  end) then
+  elseif type(cdata) ~= "cdata" or not errors.converts(put, const_pointer, cdata) then
     misuse("wrap: pointer: expected a pointer or an array cdata, got %s", show(cdata))
   end
-  local writable = pcall(function()
-    pointer[0] = cdata
-  end)
+  local writable = errors.converts(put, pointer, cdata)
   local number = tonumber(ffi.cast("uintptr_t", const_pointer[0]))
   if number > 0 and number < PAGE then -- no system has memory there
     misuse("wrap: pointer is 0x%x, which is no address", number)

@@ -54,6 +54,31 @@ function errors.is_python(value)
   return shown == "python object" or type(shown) == "table" and rawget(shown, "__name") == "python object"
 end
 
+-- How LuaJIT begins what it says of a value that is none of the type that it is to become.
+local NO_CONVERSION = "cannot convert '"
+
+--- Whether the FFI converts what `fn` gives it, and what fn returned. Another error than that it does not, such as that
+--- there is no memory, is no answer and is raised on.
+---@param fn function
+---@return boolean
+---@return any
+function errors.converts(fn, ...)
+  local ok, answer = pcall(fn, ...)
+  if not ok and not (type(answer) == "string" and answer:find(NO_CONVERSION, 1, true)) then
+    error(answer, 0)
+  end
+  return ok, answer
+end
+
+--- An error that was caught, with another beginning where it is a text.
+---@param failure any
+---@param from string a pattern
+---@param to string
+---@return any
+function errors.renamed(failure, from, to)
+  return type(failure) == "string" and failure:gsub(from, to, 1) or failure
+end
+
 --- Attaches the library.
 function errors.attach(C)
   local take, leave = places.of_answers "mf_error"

@@ -139,7 +139,7 @@ function fields.of(base, ...)
   local parsed, stride = fields.layout(list, opts and opts.stride)
   local ok, bytes, message, code = pcall(create.wrap, base, { n, stride }, "uint8", words)
   if not ok then
-    error((bytes:gsub("wrap: ", "fields: ", 1)), 0)
+    error(errors.renamed(bytes, "wrap: ", "fields: "), 0)
   elseif not bytes then
     return nil, message:gsub("^wrap: ", "fields: "), code
   end

@@ -1,9 +1,14 @@
 -- How a tensor is shown: a line that describes it, then its values as NumPy shows them.
 --
 -- Invariant: never fails for an open tensor; what cannot be read is described only. Must not know: memory.
+local ffi = require "ffi"
 local C = require "moonferry.lib"
 local device = require "moonferry.device"
+local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
+
+local new_scalar = ffi.typeof "mf_scalar"
 
 local THRESHOLD = 1000 -- more elements than this are summarised
 local EDGE = 3         -- elements shown at each end of a summarised axis
@@ -107,13 +112,28 @@ local function host_values(t)
   return join(texts(state, 1), state.width, 1, #shape)
 end
 
+-- Whether the elements can be read, as the first one tells: their dtype, and their memory at this time.
+local function is_readable(t)
+  if t.size == 0 then
+    return true
+  end
+  local err = errors.place()
+  local can = errors.passed(C.mf_tensor_get(t._handle, numbers.int64s(t.ndim), t.ndim, new_scalar(), err), err)
+  if not can then
+    errors.text(err)
+  end
+  return can
+end
+
 local function values(t)
   if device.is_cpu(t._dl.device.device_type) then
     return host_values(t)
   end
-  local host = assert(t:to("cpu"))
-  local text = host_values(host)
-  host:close()
+  local host = t:to("cpu")
+  local text = host and host_values(host)
+  if host then
+    host:close()
+  end
   return text
 end
 
@@ -123,6 +143,6 @@ function tensor.meta.__tostring(t)
   if C.mf_tensor_is_valid(t._handle) == 0 then
     return line:sub(1, -2) .. " memory taken back>"
   end
-  local ok, text = pcall(values, t)
-  return ok and line .. "\n" .. text or line
+  local text = is_readable(t) and values(t)
+  return text and line .. "\n" .. text or line
 end

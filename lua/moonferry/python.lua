@@ -214,7 +214,7 @@ local function submodule(name, attribute)
   local ok, module = pcall(py.import, name .. "." .. attribute)
   if ok then
     return module
-  elseif not module:is("ModuleNotFoundError") then
+  elseif not errors.is_python(module) or not module:is("ModuleNotFoundError") then
     error(module, 0)
   end
   py.raise(py.builtins.ImportError, ("cannot import name '%s' from '%s'"):format(attribute, name))

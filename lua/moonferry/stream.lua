@@ -199,7 +199,7 @@ end
 
 -- A pointer is the driver's own handle, and NULL its default stream.
 local function of_pointer(handle)
-  local ok, address = pcall(ffi.cast, integer_type, handle)
+  local ok, address = errors.converts(ffi.cast, integer_type, handle)
   if not ok then
     misuse("wrap_stream: handle: expected a pointer or an integer, got %s", show(handle))
   end

@@ -50,5 +50,12 @@ describe("tostring", function()
     local t = mf.wrap(ffi.new("float[1]"), 1)
     t:invalidate()
     assert.are.equal("mf.tensor<float32[1] cpu memory taken back>", tostring(t))
+    local ring, fence, reached = mf.ring({ 1 }, "float32", 1), helper.fence()
+    local slot = ring:begin()
+    ring:done(fence, 2)
+    assert.are.equal("mf.tensor<float32[1] cpu>", tostring(slot)) -- the fence cannot be waited for here
+    reached[0] = 1
+    assert.are.equal("mf.tensor<float32[1] cpu>\n[0.]", tostring(slot))
+    ring:close()
   end)
 end)
