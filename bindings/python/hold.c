@@ -96,10 +96,9 @@ static int describe(core_state *state, const Py_buffer *view, int64_t *shape, in
 }
 
 /* A copy of a buffer that no DLTensor can describe: of pointers to rows, or of unaligned strides. */
-static PyObject *copy_buffer(core_state *state, Py_buffer *buffer, DLTensor *view) {
+static PyObject *copy_buffer(core_state *state, Py_buffer *buffer, const DLTensor *view) {
   mf_tensor *t;
   mf_error err;
-  view->strides = NULL;
   if (mf_tensor_create(view, 0, &t, &err) != MF_OK) {
     core_raise(state, &err);
     return NULL;

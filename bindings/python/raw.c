@@ -12,7 +12,6 @@ static void release_tensor(void *ctx) {
 static int wrap_memory_of(core_state *state, PyObject *owner, DLTensor *view, uint64_t flags, mf_tensor **out) {
   mf_tensor *t = core_handle(owner);
   mf_error err;
-  *out = NULL;
   if (!mf_tensor_is_valid(t)) {
     PyErr_SetString(PyExc_ValueError, "the memory was taken back by its owner");
     return -1;

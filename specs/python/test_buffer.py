@@ -341,6 +341,7 @@ def test_items_that_lie_no_whole_number_of_them_apart_are_copied_where_that_may_
     assert t.strides == (1,)
     with pytest.raises(mf.ExchangeError, match="copy=False, but the buffer's strides are no multiple of its items"):
         mf.asarray(lying_apart, copy=False)
+    assert mf.asarray(lying_apart[:2]).strides == (1,)
     assert mf.asarray(lying_apart[:1], copy=False).tolist() == [2], "one item lies apart from none"
 
 

@@ -223,6 +223,23 @@ def test_a_call_like_the_last_one_is_read_anew():
             t.__dlpack__(copy=None, stream=version, max_version=None)
 
 
+def test_a_call_like_the_last_one_with_the_keywords_in_another_order():
+    t, version = mf.zeros((2,)), (1, 3)
+    t.__dlpack__(max_version=version)
+
+    def of_two(stream, max_version):
+        return t.__dlpack__(stream=stream, max_version=max_version)
+
+    def without(stream, copy):
+        return t.__dlpack__(stream=stream, copy=copy)
+
+    for _ in range(3):
+        assert abi.capsule_name(of_two(None, version)) != abi.LEGACY
+        with pytest.raises(TypeError, match="stream"):
+            of_two(version, None)
+        assert abi.capsule_name(without(None, None)) == abi.LEGACY
+
+
 def test_read_only_never_leaves_through_a_struct_that_cannot_say_so():
     t = mf.zeros((2,)).as_readonly()
     for version in (None, (0, 8)):

@@ -39,6 +39,14 @@ def test_what_they_do_not_take_they_refuse(call, error, said):
     assert mf.ledger() == before
 
 
+def test_what_is_no_tensor_is_not_touched():
+    text = bytes(400)
+    for call in (core._raw_bytes, lambda t: core._from_raw(t, (6,), "int32", False)):
+        with pytest.raises(TypeError, match=COMPACT):
+            call(text)
+    assert text == bytes(400)
+
+
 def test_bytes_of_the_wrong_layout_are_refused_and_their_tensor_can_be_closed():
     before = mf.ledger()
     for call in (core._raw_bytes, lambda t: core._from_raw(t, (6,), "int32", False)):

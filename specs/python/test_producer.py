@@ -49,6 +49,29 @@ class Bare(Base):
         return self.fresh()
 
 
+def jaxlike(**fields):
+    return type("Array", (Modern,), {"__module__": "jaxlib._jax"})(**fields)
+
+
+def test_what_comes_from_jaxlib_cannot_be_written_however_memory_ends():
+    t = mf.from_dlpack(jaxlike())
+    assert t.readonly and mf.from_dlpack(jaxlike(), copy=True).readonly is False
+    before = mf.ledger()
+    for nth in range(20):
+        source = jaxlike()
+        mf._core._fault_arm(nth, False)
+        try:
+            made = mf.from_dlpack(source)
+        except MemoryError:
+            assert source.deletes in ([], [1]) and mf.ledger() == before
+            continue
+        finally:
+            mf._core._fault_arm(-1, False)
+        assert made.readonly and nth > 0
+        return
+    raise AssertionError("the import never came to its end")
+
+
 def test_a_modern_producer_is_asked_for_1_3():
     source = Modern()
     t = mf.from_dlpack(source)

@@ -56,6 +56,21 @@ def test_bits_of_truth_values_are_where_these_are(gpu, place, seed, values):
     del capsules
 
 
+def test_what_a_capture_forbids_is_refused(gpu, device):
+    t, stream = mf.full(64, 1, "int8", device=device), gpu.stream()
+
+    def work():
+        t.fill(2)
+        with pytest.raises(mf.ExchangeError, match="__arrow_c_array__: .*is being captured"):
+            t.__arrow_c_device_array__()
+
+    mf.synchronize(device)
+    with mf.Stream.wrap(stream, device):
+        assert gpu.captured(stream, work) == 1
+    assert t.tolist() == [1] * 64
+    gpu.destroy(stream)
+
+
 def test_the_host_s_interface_refuses_what_the_host_cannot_read(gpu, place):
     t = mf.tensor([1, 2], device=place)
     if place.startswith(f"{gpu.kind}:"):

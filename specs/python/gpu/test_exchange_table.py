@@ -274,9 +274,10 @@ def test_into_makes_their_stream_wait(gpu, device, theirs, their_stream, seed):
 def test_into_a_library_that_does_not_say_where_it_works_is_ready_on_our_stream(gpu, device, theirs, seed):
     library = theirs(gpu.default)
     library.table.current_work_stream = None
-    with mf.Stream(device):
+    producer, s = mf.Stream(device), mf.Stream(device)
+    with producer:
         t = mf.full((64,), 5, "uint8", device=device)
-    with mf.Stream(device) as s:
+    with s:
         mf.into(library.array, t)
         assert gpu.read(library.given.dl_tensor.data, 64, s.handle) == b"\5" * 64
         abi.call_deleter(library.given)

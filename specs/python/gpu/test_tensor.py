@@ -403,3 +403,11 @@ def test_a_closed_tensor_gives_its_block_back_and_what_uses_its_address_keeps_it
         assert mf.ledger().blocks == held
         del t
         assert mf.ledger().blocks == blocks
+
+
+def test_the_bytes_of_what_the_host_cannot_read_are_not_given(device):
+    t = mf.full(4, 1, "int32", device=device)
+    for call in (mf._core._raw_bytes, lambda t: mf._core._from_raw(t, (16,), "int8", False)):
+        with pytest.raises(TypeError, match="a contiguous Tensor that the host can read"):
+            call(t)
+    t.close()
