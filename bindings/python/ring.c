@@ -92,7 +92,7 @@ static int read_timeout(PyObject *obj, int64_t *ns) {
       PyErr_Format(PyExc_TypeError, "timeout must be None or seconds, not '%s'", Py_TYPE(obj)->tp_name);
     return -1;
   }
-  if (!(seconds >= 0 && seconds < 9e9)) {
+  if (!(seconds >= 0 && seconds <= 9e9)) {
     PyErr_Format(PyExc_ValueError, "timeout is %R; None or seconds from 0 to 9e9 expected", obj);
     return -1;
   }

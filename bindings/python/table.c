@@ -50,7 +50,6 @@ static int wait_if_pinned(mf_tensor *t, mf_error *err) {
 }
 
 static int export_ordered(mf_tensor *t, const mf_request *ask, DLManagedTensorVersioned **out, mf_error *err) {
-  *out = NULL;
   const int status = wait_if_pinned(t, err);
   return status == MF_OK ? mf_tensor_export_to(t, ask, out, err) : status;
 }

@@ -145,8 +145,7 @@ static PyObject *get_nbytes(PyObject *self) {
 }
 
 static PyObject *get_itemsize(PyObject *self) {
-  const uint64_t padded = mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  return PyLong_FromLongLong((mf_dtype_bits(&core_view(self)->dtype, padded) + 7) / 8);
+  return PyLong_FromLongLong((mf_dtype_bits(&core_view(self)->dtype, 0) + 7) / 8);
 }
 
 static PyObject *get_size(PyObject *self) {

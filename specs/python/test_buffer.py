@@ -286,6 +286,12 @@ def test_refused_buffers_are_released():
     data.clear()
 
 
+def test_a_buffer_without_axes_has_neither_shape_nor_strides():
+    view = get(mf.tensor(5), STRIDES | FORMAT)
+    assert view.ndim == 0 and not view.shape and not view.strides and not view.suboffsets
+    release(view)
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_array_interface_is_version_3(dtype):
     t = mf.ones((2, 3), dtype)

@@ -78,6 +78,7 @@ CALLS = {
     "fields": lambda t, u, s: mf.fields(bytearray(36), [("a", "float32", 2), ("b", "int16")]),
     "Ring": lambda t, u, s: mf.Ring((2, 3), "int16", 2),
     "Ring of tensors": lambda t, u, s: mf.Ring([mf.zeros(2), mf.zeros(2)]),
+    "Ring from a handle": lambda t, u, s: (lambda ring: mf.Ring.from_handle(ring.handle))(mf.Ring(2)),
     "Ring into": lambda t, u, s: mf.Ring(2).into(np.ndarray),
     "numpy": lambda t, u, s: t.numpy(),
     "tobytes of a view": lambda t, u, s: t.T.tobytes(),

@@ -51,6 +51,15 @@ FORKS = {
         "0\n5\n",
         "",
     ),
+    # A turn was handed over once, and nobody is inside any more.
+    "after threads have waited": (
+        "busy = 'local t = os.clock() while os.clock() - t < 0.1 do end'\n"
+        "threads = [threading.Thread(target=lambda: lua.execute(busy)) for i in range(3)]\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()\n"
+        "in_child(lambda: lua.eval('3'))\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "",
+    ),
     "while another thread is inside": (
         "flags = mf.zeros(2)\n"
         "thread = threading.Thread(target=lambda: lua.execute('local f = ... f:put(0, 1)"

@@ -230,3 +230,21 @@ def test_an_attribute_may_wait_for_a_thread_that_uses_the_state(lua):
 
     look = lua.eval("function(o) return o.value, python.as_itemgetter(o)[1] end")
     assert [look(python) for python in [lua.eval("python.as_attrgetter(...)", Waits())] * 3] == [(42, 42)] * 3
+
+
+def test_another_thread_can_use_the_state_after_a_field_was_read(lua):
+    table, found = lua.table(name=7), []
+    assert three_times(lambda: table.name) == [7] * 3
+    thread = threading.Thread(target=lambda: found.append(lua.eval("6 * 7")), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found == [42]
+
+
+def test_a_field_is_read_however_full_luas_stack_is(lua):
+    """It is read on the stack of the function that has called Python, wherever that ends."""
+    table = lua.table(name=7)
+    read = lambda *arguments: three_times(lambda: table.name) + [len(arguments)]  # noqa: E731
+    call = lua.eval("function(f, n) local t = {} for i = 1, n do t[i] = i end return f(unpack(t)) end")
+    for count in range(220):
+        assert call(read, count) == [7, 7, 7, count]

@@ -5,6 +5,7 @@ matters.
 """
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -208,3 +209,24 @@ def test_memory_maps_come_in(tmp_path):
 def test_numpy_arrays_pickled_around_a_tensor():
     t = mf.asarray(np.arange(3.0))
     assert pickle.loads(pickle.dumps([np.arange(2), t]))[1].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "dtype, nbytes", [("bool", 1), ("int4", 1), ("int16", 2), ("float64", 8), ("complex128", 16), ("float32x4", 16)]
+)
+def test_an_item_takes_so_many_bytes(dtype, nbytes):
+    assert mf.empty((2, 3), dtype).itemsize == nbytes
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "float32", "complex128"])
+def test_a_tensor_has_numpys_dtype(dtype):
+    assert mf.empty(2, dtype).__numpy_dtype__ == np.dtype(dtype)
+
+
+def test_what_flags_looks_up_is_let_go():
+    t = mf.zeros(2)
+    module = sys.modules[type(t.flags).__module__]
+    before = sys.getrefcount(module)
+    for _ in range(10):
+        assert t.flags == 0
+    assert sys.getrefcount(module) == before

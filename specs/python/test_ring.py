@@ -414,6 +414,7 @@ def test_what_is_no_ring():
         (lambda: mf.Ring([mf.zeros(1), 3]), TypeError, "slot 1 must be a moonferry.Tensor, not 'int'"),
         (lambda: mf.Ring([ring.slots[0]] * 2), ValueError, "views of one memory"),
         (lambda: mf.Ring([mf.zeros(1) for _ in range(65)]), ValueError, "n is 65"),
+        (lambda: mf.Ring([ring.slots[0]] * 100_000), ValueError, "n is 100000"),
         (lambda: mf.Ring.from_handle(0), ValueError, "handle is 0"),
         (lambda: ring.begin(-1), ValueError, "timeout is -1"),
         (lambda: ring.begin(float("nan")), ValueError, "timeout is nan"),

@@ -1,5 +1,6 @@
-"""What may be done with a slot's memory while work is behind a fence."""
+"""What may be done with a slot's memory while work is behind a fence; and rings at their limits."""
 
+import sys
 import threading
 
 import pytest
@@ -26,3 +27,24 @@ def test_only_what_writes_behind_a_fence_keeps_the_memory_from_being_read(give, 
     reader.join(60)
     assert not reader.is_alive() and point.asked.is_set() == write
     point.reached.set()
+
+
+def test_the_most_slots_that_a_ring_can_have():
+    assert len(mf.Ring(1, slots=64).slots) == 64
+    made = tuple(mf.zeros(1) for _ in range(64))
+    assert mf.Ring(made).slots == made
+
+
+def test_the_longest_timeout():
+    ring = mf.Ring(1)
+    assert ring.begin(9e9)[1] == 0
+    with pytest.raises(ValueError, match="timeout is 9000000001.0; None or seconds from 0 to 9e9 expected"):
+        ring.begin(9e9 + 1)
+
+
+def test_a_ring_of_a_handle_leaves_no_tensor():
+    ring, counts = mf.Ring(2, slots=3), []
+    for _ in range(40):
+        assert len(mf.Ring.from_handle(ring.handle).slots) == 3
+        counts.append(sys.getrefcount(mf.Tensor))
+    assert counts[-1] == counts[20]  # some dead tensors are kept for the next ones
