@@ -101,9 +101,9 @@ typedef struct core_state {
   PyObject *kw[KW_NUMBER];
   PyObject *names[NAME_NUMBER];
 #ifndef Py_GIL_DISABLED
-  core_producer producers[CORE_PRODUCERS];
   core_tensor *spares[CORE_SPARES]; /* memory of dead tensors */
   int nspares;
+  core_producer producers[CORE_PRODUCERS];
 #endif
 } core_state;
 
