@@ -224,6 +224,42 @@ def test_threads_that_race_with_it_compute_or_raise():
         sys.setswitchinterval(interval)
 
 
+BUSY = "local flags, i, s = ... flags:put(i, 1) local t = os.clock() while os.clock() - t < s do end"
+
+
+def test_a_call_that_waits_in_line_behind_it_finds_the_state_closed():
+    """The main thread is inside, the second one waits for it, and the close for the second; then the third comes."""
+    lua, flags, said = mf.Lua(), mf.zeros(2), []
+    busy = lua.compile(BUSY)  # so that each call goes in once
+
+    def second():
+        while flags[0] == 0:
+            time.sleep(0.001)
+        busy(flags, 1, 0.3)
+
+    def third():
+        while flags[1] == 0:
+            time.sleep(0.001)
+        try:
+            said.append(lua.eval("1"))
+        except RuntimeError as error:
+            said.append(str(error))
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (second, third)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.2)  # between its call and its close the main thread goes on alone
+    try:
+        for thread in threads:
+            thread.start()
+        busy(flags, 0, 0.4)
+        lua.close()
+    finally:
+        sys.setswitchinterval(interval)
+    for thread in threads:
+        thread.join(60)
+    assert len(said) == 1 and CLOSED in said[0]
+
+
 # Coroutines.
 
 CATCHER = """function()
