@@ -952,7 +952,8 @@ MF_API int32_t mf_stream_none(void);
  *   cuda_host, managed     host       no order  refused  default  per thread  a handle      refused
  *   rocm                   mf_none    no order  default  refused  refused     a handle      refused
  *   rocm_host              host       no order  default  refused  refused     a handle      refused
- * Owns: nothing. Fails: MF_EINVAL. Threads: any. Standard: array API 2025.12, __dlpack__, stream. */
+ * Owns: nothing. Fails: MF_EINVAL; MF_EDEVICE for a device that has no streams here. Threads: any.
+ * Standard: array API 2025.12, __dlpack__, stream. */
 MF_API int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out, mf_error *err);
 
 /* mf_stream_to_number(device, stream, out, err): returns in ${out} the number to pass to a producer's __dlpack__ so

@@ -46,7 +46,10 @@ static void what_a_number_means(void **state) {
   assert_int_equal(meant(cpu, -1), MF_STREAM_HOST);
   for (int64_t number = -2; number < 6; number++)
     if (number != -1) no_number(cpu, number, "None or -1 expected for memory on cpu");
-  no_number(unknown, 1, "device.device_type is 99, which has no streams here");
+  mf_stream s = 7;
+  REFUSED(mf_stream_from_number(&unknown, 1, &s, &err), MF_EDEVICE,
+          "device.device_type is 99, which has no streams here");
+  assert_int_equal(s, MF_STREAM_CURRENT);
 }
 
 static void what_none_means(void **state) {

@@ -237,7 +237,8 @@ def test_a_call_like_the_last_one_with_the_keywords_in_another_order():
         assert abi.capsule_name(of_two(None, version)) != abi.LEGACY
         with pytest.raises(TypeError, match="stream"):
             of_two(version, None)
-        assert abi.capsule_name(without(None, None)) == abi.LEGACY
+        for _ in range(2):
+            assert abi.capsule_name(without(None, None)) == abi.LEGACY
 
 
 def test_read_only_never_leaves_through_a_struct_that_cannot_say_so():

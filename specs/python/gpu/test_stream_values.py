@@ -295,3 +295,13 @@ def test_a_mixture_that_a_capture_forbids_is_an_exchange_error(gpu, device):
     mf.synchronize(device)
     assert t.tolist() == [4] * 256
     gpu.destroy(handle)
+
+
+def test_a_number_that_is_no_stream_is_another_error_than_a_device_that_is_none(gpu, device):
+    t = mf.zeros(2, device=device)
+    with pytest.raises(ValueError, match="stream") as error:
+        t.__dlpack__(stream=-7, max_version=(1, 3))
+    assert not isinstance(error.value, mf.ExchangeError)
+    for stream in (None, 1):
+        with pytest.raises(mf.ExchangeError, match="__dlpack__: dl_device cannot be reached"):
+            t.__dlpack__(stream=stream, dl_device=(8, 0), max_version=(1, 3))
