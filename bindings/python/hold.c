@@ -13,17 +13,9 @@ typedef struct hold {
   PyObject *owner;
 } hold;
 
-static bool interpreter_is_usable(void) {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
-}
-
 static void hold_release(void *ctx) {
   hold *h = ctx;
-  if (!interpreter_is_usable()) {
+  if (!Py_IsInitialized()) { /* or it is about to end */
     free(h);
     return;
   }

@@ -74,9 +74,17 @@ void probe_destroy_always(void *capsule) {
   delete_at(PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule)), VERSIONED_DELETER);
 }
 
+static int64_t deleted_on_thread;
+
 static void *delete_on_this_thread(void *managed) {
   delete_at(managed, VERSIONED_DELETER);
+  deleted_on_thread++;
   return NULL;
+}
+
+/* How many deleters came back to the thread that probe_delete_on_thread made. */
+int64_t probe_deleted_on_thread(void) {
+  return deleted_on_thread;
 }
 
 /* Calls the deleter of a versioned struct on a thread that Python has never seen, and waits for it. */

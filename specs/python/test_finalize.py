@@ -107,6 +107,23 @@ def test_memory_that_python_owned_is_left_alone_after_py_finalize(make):
     assert done.stdout.startswith("initialized=0 ledger=0,0,0,")
 
 
+def test_memory_that_python_owned_is_left_alone_on_another_thread_while_the_interpreter_ends():
+    """CPython ends, or stops for ever, a thread that wants the GIL by then."""
+    body = """
+struct = abi.consume(mf.frombuffer(bytearray(8)).__dlpack__(max_version=(1, 3)))
+class Late:
+    def __init__(self):
+        self.delete, self.said = abi.probe().probe_delete_on_thread, abi.probe().probe_deleted_on_thread
+        self.finalizing, self.address, self.write = sys.is_finalizing, c.addressof(struct), os.write
+    def __del__(self):
+        ended = self.delete(self.address)
+        self.write(1, f"{self.finalizing()} {ended} {self.said()}".encode())
+sys.kept = Late()
+"""
+    done = run(body)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True 0 1", "")
+
+
 def test_a_tensor_that_another_library_made_is_deleted_once_by_the_end():
     body = """
 producer = abi.Producer()

@@ -211,3 +211,30 @@ def test_a_state_is_whole_or_was_never_there():
     done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) > 3
+
+
+@pytest.mark.parametrize("use", ["a call", "a field"])
+def test_wherever_luas_stack_ends_without_memory_the_answer_is_right_or_refused(use):
+    lua = mf.Lua(max_memory=0)
+    function, table, got = lua.eval("function() return 7 end"), lua.table(name=7), set()
+    caller = lua.eval("function(f, n) local t = {} for i = 1, n do t[i] = i end return (f(unpack(t))) end")
+
+    def ask(*arguments):
+        lua.set_max_memory(1, total=True)
+        try:
+            return function() if use == "a call" else table.name
+        except MemoryError:
+            return "refused"
+        finally:
+            lua.set_max_memory(0)
+
+    for count in range(300):
+        got.add(caller(ask, count))
+    assert got == {7, "refused"}
+
+
+def test_an_error_after_memory_that_was_done_without_is_the_scripts():
+    lua = mf.Lua(max_memory=1 << 22)
+    with pytest.raises(mf.LuaError, match="mine") as error:
+        lua.execute("assert(not pcall(string.rep, 'x', 1e8)) error 'mine'")
+    assert not isinstance(error.value, MemoryError)
