@@ -6,10 +6,6 @@ local struck = require "struck"
 
 local refused = struck.refused
 
-local function same(a, b)
-  return (pcall(assert.are.same, a, b))
-end
-
 local function text(value)
   return tostring(value)
 end
@@ -53,13 +49,7 @@ describe("an error between any two instructions, of what Python is asked,", func
   end)
   teardown(jit.on)
 
-  for name, call in pairs(CALLS) do
-    it("comes out of " .. name .. ", or is nothing", function()
-      local lost, count = struck.lost_by(call, same)
-      assert.are.same({}, lost)
-      assert.is_true(count > 10)
-    end)
-  end
+  struck.specify(it, CALLS)
 
   it("comes out of from as it is, if it is none of Python's", function()
     local import = py.import

@@ -1,4 +1,6 @@
 -- Calls that are struck by an error at one instruction after another, as by a debug hook that ends a script.
+local assert = require "luassert"
+
 local struck = {}
 
 local STRUCK = setmetatable({}, { __tostring = function() return "struck" end })
@@ -20,9 +22,13 @@ local function at_instruction(at, call)
   return count >= at, ok, result
 end
 
---- The instructions at which the error does not come out of the call although what the call gives is not as ever, and
---- how many there are in all. `same` compares what the call gives. For interpreted code.
-function struck.lost_by(call, same)
+local function same(expected, result)
+  return (pcall(assert.are.same, expected, result))
+end
+
+-- The instructions at which the error does not come out of the call although what the call gives is not as ever, and
+-- how many there are in all. For interpreted code.
+local function lost_by(call)
   local expected, lost, at, met = call(), {}, 0, true
   while met do
     at = at + 1
@@ -33,6 +39,17 @@ function struck.lost_by(call, same)
     end
   end
   return { unpack(lost, 1, 5) }, at
+end
+
+--- A spec of each of the calls; `it` is busted's.
+function struck.specify(it, calls)
+  for name, call in pairs(calls) do
+    it("comes out of " .. name .. ", or is nothing", function()
+      local lost, count = lost_by(call)
+      assert.are.same({}, lost)
+      assert.is_true(count > 10)
+    end)
+  end
 end
 
 --- What a refused call says: not that it was struck.
