@@ -373,13 +373,16 @@ function Tensor:put(...)
 end
 
 --- Returns the only element, as `get` does.
----@return any
+---@return any|nil, string? message, number? code
 function Tensor:item()
   handle_of(self)
   if self.size ~= 1 then
     misuse("item: expected a tensor of one element, got one of %.0f", self.size)
   end
-  local value = self:tolist()
+  local value, message, code = self:tolist()
+  if value == nil then
+    return nil, message, code
+  end
   while type(value) == "table" do
     value = value[1]
   end

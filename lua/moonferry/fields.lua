@@ -87,23 +87,43 @@ function fields.layout(list, stride)
 end
 
 local function field_of(bytes, f)
-  local first = bytes:view(view.all, { f.offset, f.offset + f.size * f.count })
-  local t = first:reinterpret(f.dtype)
-  first:close()
-  if not f.flat then
-    return t
+  local first, message, code = bytes:view(view.all, { f.offset, f.offset + f.size * f.count })
+  if not first then
+    return nil, message, code
   end
-  local flat = t:view(view.all, 0)
+  local t
+  t, message, code = first:reinterpret(f.dtype)
+  first:close()
+  if not t or not f.flat then
+    return t, message, code
+  end
+  local flat
+  flat, message, code = t:view(view.all, 0)
   t:close()
-  return flat
+  return flat, message, code
 end
 
 local function split(bytes, parsed)
   local made = {}
   for _, f in ipairs(parsed) do
-    made[f.name] = field_of(bytes, f)
+    local t, message, code = field_of(bytes, f)
+    if not t then
+      for _, other in pairs(made) do
+        other:close()
+      end
+      return nil, message, code
+    end
+    made[f.name] = t
   end
   return made
+end
+
+-- What `fields` returns of a table, or of why there is none.
+local function answer(stride, made, message, code)
+  if not made then
+    return nil, message:gsub("^%a+: ", "fields: "), code
+  end
+  return made, stride
 end
 
 --- Returns a table of strided tensors, one for each named field of records such as vertices, and the bytes from one
@@ -114,7 +134,7 @@ end
 ---
 ---     local v = mf.fields(pointer, 20000, { { "position", "float32", 2 }, { "color", "uint8", 4 } })
 ---     v.position:view(mf.all, 0)
----@return table<string, moonferry.Tensor>, number stride
+---@return table<string, moonferry.Tensor>?, number|string stride or message, number? code
 function fields.of(base, ...)
   if tensor.is_tensor(base) then
     local list = ...
@@ -124,7 +144,7 @@ function fields.of(base, ...)
         base.dtype, base.ndim)
     end
     local parsed, stride = fields.layout(list, shape[2])
-    return split(base, parsed), stride
+    return answer(stride, split(base, parsed))
   end
   local n, list, opts = ...
   if type(base) ~= "cdata" and type(base) ~= "number" then
@@ -143,9 +163,9 @@ function fields.of(base, ...)
   elseif not bytes then
     return nil, message:gsub("^wrap: ", "fields: "), code
   end
-  local made = split(bytes, parsed)
+  local made, reason, status = split(bytes, parsed)
   bytes:close()
-  return made, stride
+  return answer(stride, made, reason, status)
 end
 
 return fields

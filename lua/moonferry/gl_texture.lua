@@ -136,11 +136,18 @@ local function download_by_host(self, t, x, y)
     host = whole_image(self, name, width, height)
   end)
   local rows, columns = t.shape[1], t.shape[2]
-  local part = host:view({ y, y + rows }, { x, x + columns })
-  local flat = t.ndim == 2 and host.shape[3] == 1 and part:squeeze(2) or part
-  local copied, message, code = t:copy(flat)
-  flat:close()
-  part:close()
+  local part, message, code = host:view({ y, y + rows }, { x, x + columns })
+  local flat, copied = part, nil
+  if part and t.ndim == 2 and host.shape[3] == 1 then
+    flat, message, code = part:squeeze(2)
+  end
+  if flat then
+    copied, message, code = t:copy(flat)
+    flat:close()
+  end
+  if part then
+    part:close()
+  end
   host:close()
   if not copied then
     return nil, message, code

@@ -47,10 +47,10 @@ LIMITS = {"the_state_reaches_its_limit", "the_state_comes_near_its_limit"}
 
 def known(event, kind, name, mode, in_lua, several):
     """Why this is left out: what is known to go wrong, and is not right yet, or what is refused; or None. Of several
-    events, one may make another raise what that only allows."""
+    events, one may make another raise what that only allows, or miss what it has taken."""
     if event.name == "interrupts" and kind == "lua-gc" and mode == "compiled":
         return "an interrupt that takes effect in a finalizer at the exit of compiled code crashes LuaJIT 2.1.0-beta3"
-    raises = event.raises is not None or event.name == "interrupts" or (several and event.allows)
+    raises = event.raises is not None or event.name == "interrupts" or (several and (event.allows or event.takes))
     if name in operations.OWE and (raises or event.name in LIMITS):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
     if name in ("LuaThread-throw", "LuaThread-close") and kind == "lua" and event.name == "repeats_the_operation":

@@ -323,7 +323,7 @@ op["t:copy-foreign"] = function()
   return plain(a)
 end
 op["t:astype"] = function() return plain(ok(t:astype("int16"))) end
-op["t:equal"] = function() return t:equal(ok(t:copy())) end
+op["t:equal"] = function() return ok(t:equal(ok(t:copy()))) end
 op["t:tolist"] = function() return plain(t) end
 op["t:to"] = function() return plain(ok(t:to(device, { copy = true }))) end
 op["t:to-host"] = function() return plain(ok(t:to("cpu"))) end
