@@ -134,7 +134,7 @@ end
 ---
 ---     local v = mf.fields(pointer, 20000, { { "position", "float32", 2 }, { "color", "uint8", 4 } })
 ---     v.position:view(mf.all, 0)
----@return table<string, moonferry.Tensor>?, number|string stride or message, number? code
+---@return table<string, moonferry.Tensor>?, number|string stride_or_message, number? code
 function fields.of(base, ...)
   if tensor.is_tensor(base) then
     local list = ...

@@ -188,8 +188,12 @@ def a_lua_finalizer_runs(b):
 def a_python_finalizer_runs(b):
     seen = []
     owner = noisy()
-    weakref.finalize(owner, lambda: seen.append(b.call(1)))
-    t = mf.from_dlpack(owner)
+    finalizer = weakref.finalize(owner, lambda: seen.append(b.call(1)))
+    try:
+        t = mf.from_dlpack(owner)
+    except BaseException:
+        finalizer.detach()  # or it runs with the error's traceback, when there may be nothing left to call
+        raise
     del owner
     del t
     assert seen == [1]
