@@ -2,6 +2,7 @@
 -- for an answer: it comes out of the call, or the call gives what it always gives.
 local ffi = require "ffi"
 local mf = require "moonferry"
+local helper = require "helper"
 local struck = require "struck"
 
 local refused = struck.refused
@@ -13,7 +14,7 @@ local function of(t)
   return { values, tostring(t.dtype), t.readonly, t.device, t.shape }
 end
 
-local t, u = mf.tensor { { 1, 2 }, { 3, 4 } }, mf.zeros { 2, 2 }
+local t, u -- of each spec
 local CALLS = {
   wrap = function() return of(mf.wrap(floats, { 2, 3 }, "float32")) end,
   ["wrap of what may not be written"] = function()
@@ -47,12 +48,21 @@ local CALLS = {
     r:close()
     return slot
   end,
-  ["a struct"] = function() return of(mf.from_dlpack(t:to_dlpack())) end,
 }
 
 describe("an error between any two instructions", function()
   setup(jit.off)
   teardown(jit.on)
+
+  before_each(function()
+    t, u = mf.tensor { { 1, 2 }, { 3, 4 } }, mf.zeros { 2, 2 }
+  end)
+
+  after_each(function()
+    t, u = nil, nil
+    helper.nothing_left()
+  end)
+
 
   struck.specify(it, CALLS)
 end)
