@@ -15,7 +15,7 @@ typedef struct hold {
 
 static void hold_release(void *ctx) {
   hold *h = ctx;
-  if (!Py_IsInitialized()) { /* or it is about to end */
+  if (!Py_IsInitialized()) { /* or Python is about to end */
     free(h);
     return;
   }

@@ -70,15 +70,6 @@ function errors.converts(fn, ...)
   return ok, answer
 end
 
---- An error that was caught, with another beginning where it is a text.
----@param failure any
----@param from string a pattern
----@param to string
----@return any
-function errors.renamed(failure, from, to)
-  return type(failure) == "string" and failure:gsub(from, to, 1) or failure
-end
-
 --- Attaches the library.
 function errors.attach(C)
   local take, leave = places.of_answers "mf_error"

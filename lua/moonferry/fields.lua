@@ -118,10 +118,15 @@ local function split(bytes, parsed)
   return made
 end
 
+-- What a call says that `fields` made, as words of fields' own: a message, or an error, which may be anything.
+local function renamed(said, verb)
+  return type(said) == "string" and said:gsub(verb, "fields: ", 1) or said
+end
+
 -- What `fields` returns of a table, or of why there is none.
 local function answer(stride, made, message, code)
   if not made then
-    return nil, message:gsub("^%a+: ", "fields: "), code
+    return nil, renamed(message, "^%a+: "), code
   end
   return made, stride
 end
@@ -159,9 +164,9 @@ function fields.of(base, ...)
   local parsed, stride = fields.layout(list, opts and opts.stride)
   local ok, bytes, message, code = pcall(create.wrap, base, { n, stride }, "uint8", words)
   if not ok then
-    error(errors.renamed(bytes, "wrap: ", "fields: "), 0)
+    error(renamed(bytes, "wrap: "), 0)
   elseif not bytes then
-    return nil, message:gsub("^wrap: ", "fields: "), code
+    return nil, renamed(message, "^wrap: "), code
   end
   local made, reason, status = split(bytes, parsed)
   bytes:close()

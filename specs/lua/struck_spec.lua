@@ -63,6 +63,5 @@ describe("an error between any two instructions", function()
     helper.nothing_left()
   end)
 
-
   struck.specify(it, CALLS)
 end)

@@ -75,7 +75,6 @@ CALLS = {
     "a stream": ({"__cuda_stream__": lambda: (0, 0)}, lambda x: refused(lambda: mf.zeros(2).record(x))),
     "copy from": (LENDS, lambda x: mf.zeros((2, 3)).copy(x)),
     "into its class": (OPAQUE, lambda x: refused(mf.into, type(x), mf.zeros(2))),
-    "into a class that has from_dlpack": (OPAQUE, lambda x: refused(mf.into, type(x), mf.zeros(2))),
     "equal to an array": (LENDS, lambda x: mf.equal(mf.zeros((2, 3)), x)),
     "equal to what is nothing": (OPAQUE, lambda x: refused(mf.equal, mf.zeros(2), x)),
     "set from an array": (LENDS, lambda x: mf.zeros((2, 3)).__setitem__(..., x)),
