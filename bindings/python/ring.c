@@ -285,10 +285,7 @@ static PyObject *ring_into_locked(PyObject *self, PyObject *with) {
   Py_INCREF(views);
   Py_INCREF(slots);
   PyObject *made = core_dict_get(views, with);
-  if (made == NULL && !PyErr_Occurred()) {
-    made = convert_all(self, with, slots);
-    if (made != NULL && r->views != NULL) made = core_dict_keep(views, with, made);
-  }
+  if (made == NULL && !PyErr_Occurred()) made = core_dict_keep(views, with, convert_all(self, with, slots));
   Py_DECREF(slots);
   Py_DECREF(views);
   return made;

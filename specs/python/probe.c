@@ -136,6 +136,18 @@ int probe_slot_is_interrupted(void *object, void **out) {
   return fail(PyExc_KeyboardInterrupt, out);
 }
 
+int probe_work_has_no_memory(int32_t type, int32_t id, void **stream) {
+  (void)type;
+  (void)id;
+  return fail(PyExc_MemoryError, stream);
+}
+
+int probe_work_is_interrupted(int32_t type, int32_t id, void **stream) {
+  (void)type;
+  (void)id;
+  return fail(PyExc_KeyboardInterrupt, stream);
+}
+
 int probe_slot_fails_silently(void *object, void **out) {
   (void)object;
   (void)out;

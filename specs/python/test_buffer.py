@@ -258,6 +258,7 @@ def test_strides_that_are_no_multiple_of_the_element_are_copied():
             assert t.tolist() == [1, 2, 3, 4] and t.data_ptr != a.ctypes.data
             t.fill(9)
             assert a.tolist() == [1, 2, 3, 4]
+    assert mf.asarray(memoryview(a[:2])).tolist() == [1, 2]
 
 
 def test_a_buffer_is_released_exactly_once_when_the_last_user_goes():

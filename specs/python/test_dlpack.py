@@ -131,7 +131,10 @@ def test_who_asks_is_looked_up_and_let_go():
     assert sys.getrefcount(__name__) == before
     exec("t.__dlpack__(max_version=(1, 3))", {"t": backwards})
     exec("t.__dlpack__()", {"__name__": "jax.of_a_spec", "t": readonly})
-    del backwards, readonly
+    padded = mf._core._from_raw(mf.zeros(2, "uint8"), (2,), "int4", True).as_readonly()
+    with pytest.raises(mf.ExchangeError, match="padded to bytes"):
+        exec("t.__dlpack__()", {"__name__": "jax.of_a_spec", "t": padded})
+    del backwards, readonly, padded
     assert tuple(mf.ledger()) == (0, 0, 0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -99,6 +100,7 @@ WAYS = {
     "an array with an interface": (lambda: Interface(np.zeros(3)), lambda o, t: mf.asarray(o)),
     "an array with CUDA's interface": (Cuda, lambda o, t: refused(mf.from_dlpack, o)),
     "no array": (object, lambda o, t: refused(mf.from_dlpack, o)),
+    "whatever is an array": (lambda: [1, 2], lambda o, t: mf._core._from_any(o)),
     "a buffer": (lambda: bytearray(24), lambda o, t: (mf.frombuffer(o, "uint8"), mf.asarray(memoryview(o)))),
     "a buffer that is no layout of ours": (lambda: bytearray(7), lambda o, t: refused(mf.frombuffer, o, "float64")),
     "an index": (Index, lambda o, t: (t[o], t[o, o], t[o:])),
@@ -155,13 +157,26 @@ def test_a_way_leaves_the_references_that_were_there(way):
         use(o, t)
     methods = [value for value in vars(type(o)).values() if callable(value) or isinstance(value, property)]
     modules = [module for name, module in sys.modules.items() if name.startswith("moonferry")]
-    seen = [o, type(o), t, mf.Tensor, type(t.device), *methods, *modules]
+    seen = [o, type(o), t, mf.Tensor, type(t.device), mf.asarray, AttributeError, *methods, *modules]
     gc.collect()
     before = [sys.getrefcount(x) for x in seen]
     for _ in range(TIMES):
         use(o, t)
     gc.collect()
     assert [sys.getrefcount(x) for x in seen] == before
+
+
+def test_where_an_error_came_from_is_let_go_with_it():
+    class Device:
+        def __str__(self):
+            if not gone:
+                local = Index()
+                gone.append(weakref.ref(local))
+                raise AttributeError("not yet")
+            return "cpu"
+
+    gone = []
+    assert mf._core._from_any([1, 2], device=Device()).tolist() == [1, 2] and gone[0]() is None
 
 
 @pytest.mark.parametrize("name", ["device", "dtype", "__dlpack_device__", "shape", "strides"])

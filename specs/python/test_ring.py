@@ -149,6 +149,7 @@ def test_a_wait_goes_on_in_parts(timeout):
     class Late(Point):
         def wait(self, ctx, value, ns):
             self.times = getattr(self, "times", 0) + (ns > 0)
+            self.reached.wait(ns / 1e9)
             return 0 if self.times == 3 else 1
 
     ring, point = mf.Ring(2, "float32", 1), Late()

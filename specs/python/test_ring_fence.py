@@ -1,7 +1,10 @@
 """What may be done with a slot's memory while work is behind a fence; and rings at their limits."""
 
+import contextlib
+import gc
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -48,3 +51,43 @@ def test_a_ring_of_a_handle_leaves_no_tensor():
         assert len(mf.Ring.from_handle(ring.handle).slots) == 3
         counts.append(sys.getrefcount(mf.Tensor))
     assert counts[-1] == counts[20]  # some dead tensors are kept for the next ones
+
+
+def test_a_reference_that_is_weak_ends_with_the_ring():
+    gone, ring = [], mf.Ring(1)
+    one = weakref.ref(ring, gone.append)
+    assert one() is ring
+    del ring
+    assert one() is None and gone == [one]
+
+
+def test_what_a_conversion_raises_is_not_kept():
+    ring, calls = mf.Ring(1, slots=2), []
+
+    def convert(t):
+        calls.append(t)
+        return 1 // (len(calls) - 1)
+
+    for error in (ZeroDivisionError, None):
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            assert ring.into(convert) == (1, 0)
+
+
+def test_a_ring_of_a_handle_for_which_memory_ends():
+    """Each allocation of CPython's fails in turn; no tensor that died before is there to be used again."""
+    testcapi = pytest.importorskip("_testcapi")
+    ring, before, living = mf.Ring(2, slots=3), mf.ledger(), [mf.zeros(1) for _ in range(100)]
+    for nth in range(100):
+        call = map(mf.Ring.from_handle, [ring.handle])  # which asks whether there is a result or an error
+        testcapi.set_nomemory(nth, nth + 1)
+        try:
+            made = next(call)
+        except MemoryError:
+            continue
+        finally:
+            testcapi.remove_mem_hooks()
+        break
+    assert nth > 2 and len(made.slots) == 3
+    del made, living
+    gc.collect()
+    assert mf.ledger() == before

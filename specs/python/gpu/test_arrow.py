@@ -56,6 +56,32 @@ def test_bits_of_truth_values_are_where_these_are(gpu, place, seed, values):
     del capsules
 
 
+def test_bits_of_truth_values_are_behind_what_was_queued(gpu, device, place, seed):
+    with mf.Stream(device) as s:
+        t, true = mf.zeros(64, "bool", device=place), mf.ones(64, "bool", device=device)
+        gpu.busy(s.handle)
+        t.copy(true)
+    capsules, array, _ = given(t)
+    assert gpu.read_beside(array.buffers[1], 8) == b"\xff" * 8
+    del capsules
+
+
+def test_truth_values_for_whose_bits_memory_ends(gpu, device):
+    """Each allocation of the runtime's fails in turn, with all that dies kept from being used again."""
+    for t in (mf.ones(64, "bool", device=device), mf.ones((8, 8), "bool", device=device)):
+        for nth in range(100):
+            mf._core._fault_arm(nth, False)
+            try:
+                capsules, array, _ = given(t)
+            except MemoryError:
+                continue
+            finally:
+                mf._core._fault_arm(-1, False)
+            break
+        assert nth > 3 and array.length == t.shape[0]
+        del capsules
+
+
 def test_what_a_capture_forbids_is_refused(gpu, device):
     t, stream = mf.full(64, 1, "int8", device=device), gpu.stream()
 

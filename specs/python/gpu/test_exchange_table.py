@@ -318,3 +318,14 @@ def test_a_work_stream_that_is_none_is_refused(gpu, device, theirs):
         mf.from_dlpack(library.array())
     assert library.producer.deletes == 1
     gpu.reset()
+
+
+@pytest.mark.parametrize("what, error", [("has_no_memory", MemoryError), ("is_interrupted", KeyboardInterrupt)])
+def test_what_a_work_stream_raises_that_no_method_can_mend_is_raised(gpu, device, theirs, what, error):
+    library = theirs(gpu.default)
+    library.table.current_work_stream = abi.address_of(getattr(abi.probe(), f"probe_work_{what}"))
+    library.array.__dlpack_device__ = lambda self: numbers(gpu)
+    library.array.__dlpack__ = lambda self, **keywords: mf.ones(3).__dlpack__()
+    with pytest.raises(error, match="the slot refuses"):
+        mf.from_dlpack(library.array())
+    assert library.producer.deletes == 1
