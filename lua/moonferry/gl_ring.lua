@@ -48,15 +48,38 @@ end
 ---@field buffer number OpenGL's name of the buffer that all slots are in
 local GLRing = {}
 
-local function slot_nbytes(self, shape, name)
-  local probe = assert(create.empty(shape, name))
+-- The bytes from one slot to the next, in whole pages.
+local function slot_nbytes(shape, name)
+  local probe, message, code = create.empty(shape, name)
+  if not probe then
+    return nil, message, code
+  end
   local nbytes = probe.nbytes
   probe:close()
-  self.slot_nbytes = math.ceil(math.max(nbytes, 1) / PAGE) * PAGE
-  return self.slot_nbytes
+  return math.ceil(math.max(nbytes, 1) / PAGE) * PAGE
 end
 
--- The slots as tensors over the buffer, which stays mapped; nil and why not.
+local function close_all(tensors)
+  for _, t in ipairs(tensors) do
+    t:close()
+  end
+end
+
+-- What make(0), make(1) and so on give, or none of them and why one is not there.
+local function all_of(count, make)
+  local made = {}
+  for i = 1, count do
+    local t, message, code = make(i - 1)
+    if not t then
+      close_all(made)
+      return nil, message, code
+    end
+    made[i] = t
+  end
+  return made
+end
+
+-- The slots as tensors over the buffer, which stays mapped; nil and why not, with a code where OpenGL is not why.
 local function map_slots(r, shape, name, count)
   local call, flags = r.context.call, (r.reads and MAP_READ or 0) + MAP_WRITE + PERSISTENT + COHERENT
   local total = r.slot_nbytes * count
@@ -67,24 +90,19 @@ local function map_slots(r, shape, name, count)
   if pointer == nil then
     return nil, ("glMapBufferRange failed (error 0x%x)"):format(call.GetError())
   end
-  local slots = {}
-  for i = 1, count do
-    local at = ffi.cast("uint8_t *", pointer) + (i - 1) * r.slot_nbytes
-    slots[i] = assert(create.wrap(at, shape, name, { owner = false }))
-    slots[i]:fill(0)
-  end
-  return slots
+  ffi.fill(pointer, total)
+  return all_of(count, function(i)
+    return create.wrap(ffi.cast("uint8_t *", pointer) + i * r.slot_nbytes, shape, name, { owner = false })
+  end)
 end
 
 local function copied_slots(r, shape, name, count)
   with_buffer(r.context, r.target, r.binding, r.buffer, function()
     r.context.call.BufferData(r.target, r.slot_nbytes * count, nil, r.reads and STREAM_READ or STREAM_DRAW)
   end)
-  local slots = {}
-  for i = 1, count do
-    slots[i] = assert(create.zeros(shape, name))
-  end
-  return slots
+  return all_of(count, function()
+    return create.zeros(shape, name)
+  end)
 end
 
 -- A ring of the slots that `make` makes over a buffer of their own, which goes again where there is none: then nil and
@@ -92,14 +110,12 @@ end
 local function make_over(r, make, ...)
   local ok, made, message, code = pcall(function(...)
     new_buffer(r)
-    local slots, reason = make(r, ...)
+    local slots, reason, status = make(r, ...)
     if not slots then
-      return nil, reason
+      return nil, reason, status
     end
     local made, message, code = scope.outside(rings.of, slots)
-    for _, t in ipairs(slots) do
-      t:close()
-    end
+    close_all(slots)
     return made, message, code
   end, ...)
   if r.buffer and not (ok and made) then
@@ -163,8 +179,11 @@ function Context:ring(shape, name, opts)
   end
   opts = transfer.options(opts, RING_OPTIONS, "gl.ring")
   local r = ring_record(self, opts)
-  slot_nbytes(r, shape, name)
   local count, made, message, code = r.count, nil, nil, nil
+  r.slot_nbytes, message, code = slot_nbytes(shape, name)
+  if not r.slot_nbytes then
+    return nil, message, code
+  end
   if r.route ~= "copied" then
     r.reason = self.buffer_storage
     if not r.reason then

@@ -208,24 +208,33 @@ local function bytes_of(self, verb, t)
 end
 
 local function copied(self, fn, on, shape, name)
-  local host = assert(create.zeros(shape, name))
+  local host, message, code = create.zeros(shape, name)
+  if not host then
+    return nil, message, code
+  end
   if self.use ~= "discard" then
     bytes_of(self, "GetBufferSubData", host) -- where that raises, Lua collects what is left
   end
-  local t, message, code = host:to(self.device, { stream = on })
+  local t
+  t, message, code = host:to(self.device, { stream = on })
+  host:close()
   if not t then
     return nil, message, code
   end
   local ok, result = pcall(fn, t)
-  if ok and self.use ~= "read" then
-    local back = assert(t:to("cpu"))
-    bytes_of(self, "BufferSubData", back)
-    back:close()
+  local back = self.use == "read"
+  if ok and not back then
+    back, message, code = t:to("cpu")
+    if back then
+      bytes_of(self, "BufferSubData", back)
+      back:close()
+    end
   end
   t:close()
-  host:close()
   if not ok then
     error(result, 0)
+  elseif not back then
+    return nil, message, code
   end
   return true, result
 end

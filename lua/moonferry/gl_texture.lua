@@ -99,7 +99,10 @@ end
 
 -- A picture of one channel as the formats have it.
 local function with_channel(t)
-  return t.ndim == 2 and t:expand_dims(2) or t:view()
+  if t.ndim == 2 then
+    return t:expand_dims(2)
+  end
+  return t:view()
 end
 
 local function upload_by_host(self, t, x, y)
@@ -107,21 +110,31 @@ local function upload_by_host(self, t, x, y)
   if not host then
     return nil, message, code
   end
+  local done
   picture.with_texture(self.context, self.texture, function()
     local name, width, height = form(self, "upload")
     check_fit("upload", host, x, y, width, height)
-    local view = with_channel(host)
-    assert(self.context:upload(self.texture, view, name, x, y))
-    view:close()
+    local view
+    view, message, code = with_channel(host)
+    if view then
+      done, message, code = self.context:upload(self.texture, view, name, x, y)
+      view:close()
+    end
   end)
   host:close()
+  if not done then
+    return nil, message, code
+  end
   return true
 end
 
 -- OpenGL gives a whole image.
 local function whole_image(self, name, width, height)
   local context, known = self.context, picture.formats[name]
-  local host = assert(create.empty({ height, width, known[4] }, known[3]))
+  local host, message, code = create.empty({ height, width, known[4] }, known[3])
+  if not host then
+    return nil, message, code
+  end
   picture.packed(context, 0, function()
     context.call.GetTexImage(TEXTURE_2D, 0, known[1], known[2], host._dl.data)
   end)
@@ -129,15 +142,19 @@ local function whole_image(self, name, width, height)
 end
 
 local function download_by_host(self, t, x, y)
-  local host
+  local host, message, code
   picture.with_texture(self.context, self.texture, function()
     local name, width, height = form(self, "download")
     check_fit("download", t, x, y, width, height)
-    host = whole_image(self, name, width, height)
+    host, message, code = whole_image(self, name, width, height)
   end)
+  if not host then
+    return nil, message, code
+  end
   local rows, columns = t.shape[1], t.shape[2]
-  local part, message, code = host:view({ y, y + rows }, { x, x + columns })
-  local flat, copied = part, nil
+  local part, flat, copied
+  part, message, code = host:view({ y, y + rows }, { x, x + columns })
+  flat = part
   if part and t.ndim == 2 and host.shape[3] == 1 then
     flat, message, code = part:squeeze(2)
   end

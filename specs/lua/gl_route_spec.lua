@@ -230,6 +230,19 @@ describe("a ring in a buffer", function()
         assert.are.equal(0, mf.ledger().tensors)
       end)
 
+      it("is not made where there is no memory, and says so", function()
+        local buffers = 0
+        function context.call.GenBuffers() buffers = buffers + 1 end
+        function context.call.DeleteBuffers() buffers = buffers - 1 end
+        local ring = helper.scarce(function()
+          assert(buffers == 0 and mf.ledger().tensors == 0)
+          return context:ring({ 3 }, "float32")
+        end)
+        assert.are.same({ name, 1 }, { ring.route, buffers })
+        assert.is_true(ring:close())
+        assert.are.equal(0, buffers)
+      end)
+
       it("gives no slot to draw before there is one", function()
         local ring = assert(context:ring({ 3 }, "float32"))
         helper.refuses("hold: latest gave no slot yet", ring.hold, ring)

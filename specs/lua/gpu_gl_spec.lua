@@ -37,6 +37,20 @@ gpu.describe("a shared buffer", function()
   end
 
   for _, route in ipairs { "mapped", "copied" } do
+    specify("says where memory ends, " .. route, function()
+      for _, use in ipairs { "read", "discard", false } do
+        local shared = assert(context:share(buffer, { device = gpu.name, route = route, use = use or nil }))
+        local got = {}
+        helper.scarce(function()
+          return shared:map(nil, { N }, "float32", function(t)
+            got[#got + 1] = t.device
+          end)
+        end)
+        assert.are.equal(gpu.name, got[#got])
+        assert(shared:close())
+      end
+    end)
+
     specify("is read and written by the GPU, " .. route, function()
       local shared = assert(context:share(buffer, { device = gpu.name, route = route }))
       assert.are.equal(route, shared.route)

@@ -71,6 +71,23 @@ gpu.describe("a shared texture", function()
     opengl.delete_texture(texture)
   end)
 
+  specify("says where memory ends", function()
+    for _, format in ipairs { FORMATS[1], FORMATS[3] } do
+      local texture = zeros(format)
+      local shared = assert(context:share_texture(texture, { device = gpu.name, route = "copied" }))
+      local t, host = mf.ones(shape(format), format[5], { device = gpu.name }), mf.empty(shape(format), format[5])
+      helper.scarce(function() return shared:upload(t) end)
+      t:fill(0)
+      helper.scarce(function() return shared:download(t) end)
+      host:copy(t)
+      assert.are.equal(1, host:view(H - 1, W - 1):reshape(-1):get(0))
+      assert(shared:close())
+      t:close()
+      host:close()
+      opengl.delete_texture(texture)
+    end
+  end)
+
   for _, route in ipairs { "mapped", "copied" } do
     for _, format in ipairs(FORMATS) do
       specify(format[1] .. " goes up and down, " .. route, function()

@@ -169,6 +169,24 @@ function helper.luajit(program, options, environment)
   return text, tonumber(code)
 end
 
+--- Calls fn(), of which each of the runtime's allocations fails in turn, and all that follow it: it says so, and
+--- returns nothing, until it has what it needs. Returns what it returned then.
+function helper.scarce(fn)
+  for nth = 0, 200 do
+    helper.C.mf_fault_arm(nth, 1)
+    local ok, made, message, code = pcall(fn)
+    helper.C.mf_fault_arm(-1, 0)
+    assert.is_true(ok, made)
+    if made then
+      assert.is_true(nth > 1, "nothing was allocated")
+      return made
+    end
+    assert.are.equal(mf.ENOMEM, code)
+    assert.matches("no memory for", message)
+  end
+  error "it never had enough"
+end
+
 --- Asserts that the call raises and that the message, which names this spec's line, matches a plain text.
 function helper.refuses(text, fn, ...)
   local ok, message = pcall(fn, ...)
