@@ -179,11 +179,12 @@ function Context:ring(shape, name, opts)
   end
   opts = transfer.options(opts, RING_OPTIONS, "gl.ring")
   local r = ring_record(self, opts)
-  local count, made, message, code = r.count, nil, nil, nil
-  r.slot_nbytes, message, code = slot_nbytes(shape, name)
-  if not r.slot_nbytes then
+  local nbytes, message, code = slot_nbytes(shape, name)
+  if not nbytes then
     return nil, message, code
   end
+  r.slot_nbytes = nbytes
+  local count, made = r.count, nil
   if r.route ~= "copied" then
     r.reason = self.buffer_storage
     if not r.reason then
