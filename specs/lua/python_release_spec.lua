@@ -48,9 +48,12 @@ describe("py.close", function()
       local x = np.asarray(t)
       x:fill(1)
       x:fill(2)
-      local fill = x.fill
+      local read = { x.fill, x.sum, x.fill, x.max }
+      py.close(read[2])
       py.close(x)
-      refuses(CLOSED, function() fill(3) end)
+      for _, method in ipairs(read) do
+        refuses(CLOSED, function() method(3) end)
+      end
     end))
   end)
 
