@@ -17,6 +17,13 @@ class Thing:
     pass
 
 
+class Held:
+    nbytes = 1e6  # which the bridge weighs
+
+    def __call__(self, *values):
+        return self
+
+
 def test_lua_values_keep_their_state():
     table = mf.Lua().eval("{1, 2, 3}")
     gc.collect()
@@ -128,9 +135,12 @@ def make_cycle_of_object_and_table():
     return weakref.ref(thing)
 
 
-def make_cycle_through_options():
-    lua = mf.Lua(attribute_handlers=(lambda o, n: lua.eval("1"), None), overflow_handler=lambda n: lua)
-    return weakref.ref(lua)
+def make_cycle_through(**options):
+    """Of each option that is True, in a pair too, a handler that has the state."""
+    handler = Held()
+    given = {name: tuple(h and handler for h in o) if type(o) is tuple else handler for name, o in options.items()}
+    handler.lua = mf.Lua(**given)
+    return weakref.ref(handler.lua)
 
 
 def make_cycle_of_iterators_and_coroutines():
@@ -164,7 +174,10 @@ def count_alive():
     [
         make_cycle_of_state_and_function,
         make_cycle_of_object_and_table,
-        make_cycle_through_options,
+        lambda: make_cycle_through(attribute_filter=True),
+        lambda: make_cycle_through(attribute_handlers=(True, None)),
+        lambda: make_cycle_through(attribute_handlers=(None, True)),
+        lambda: make_cycle_through(overflow_handler=True),
         make_cycle_of_iterators_and_coroutines,
         make_cycle_of_method_and_its_object,
     ],
@@ -177,13 +190,6 @@ def test_cycles_go_together_with_their_state(make):
     gc.collect()
     assert gone() is None
     assert count_alive() == before
-
-
-class Held:
-    nbytes = 1e6  # which the bridge weighs
-
-    def __call__(self, *values):
-        return self
 
 
 def test_a_state_in_a_cycle_gives_back_each_reference_once(monkeypatch):

@@ -236,3 +236,28 @@ def test_names_of_a_codec_of_ones_own():
     lua = mf.Lua(source_encoding="moonferry_spec")
     with pytest.raises(TypeError, match="the codec of names gave a keyword that is no plain str"):
         lua.eval("python.args { name = 1 }")
+
+
+def test_handlers_keep_their_references_where_no_cycle_is_collected():
+    def handler(*values):
+        return None
+
+    before = sys.getrefcount(handler)
+    for _ in range(TIMES):
+        mf.Lua(attribute_filter=handler)
+        mf.Lua(attribute_handlers=(handler, handler), overflow_handler=handler)
+    assert sys.getrefcount(handler) == before
+
+
+def test_a_class_of_states_keeps_its_references_and_goes_with_the_one_it_has():
+    class Own(mf.Lua):
+        pass
+
+    before = references(Own)
+    for _ in range(TIMES):
+        Own().close()
+    assert references(Own) == before
+    Own.one, gone = Own(), weakref.ref(Own)
+    del Own
+    gc.collect()
+    assert gone() is None
