@@ -317,6 +317,30 @@ def test_a_finalizer_that_fails_in_the_collection_before_a_call_is_not_in_its_wa
     assert (call(7), seen[1]) == (7, True)
 
 
+COUNTS_COLLECTIONS = """
+kept, collections = ("x"):rep(8e6), 0
+local function again()
+  getmetatable(newproxy(true)).__gc = function() collections = collections + 1 again() end
+end
+again()
+for _ = 1, 9 do collectgarbage() end -- the buffer that the text was made in goes by and by
+collections = 0
+"""
+
+
+def test_where_collections_help_nothing_they_come_more_rarely_but_go_on():
+    lua = mf.Lua(max_memory=0)
+    lua.execute(COUNTS_COLLECTIONS)
+    make = lua.eval("function() return {} end")
+    lua.set_max_memory(int(lua.eval("collectgarbage 'count'") * 1024 * 1.1), total=True)
+    seen = []
+    for _ in range(4):
+        for _ in range(1000):
+            make()
+        seen.append(lua.globals().collections)
+    assert seen[0] < 40 and all(now - then > 10 for then, now in zip(seen, seen[1:]))
+
+
 def test_a_coroutine_without_memory_for_what_it_is_sent():
     """It goes on or is dead, and is not taken for one that runs."""
     lua, ends = mf.Lua(max_memory=1 << 24), set()
