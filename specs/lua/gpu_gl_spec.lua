@@ -40,12 +40,13 @@ gpu.describe("a shared buffer", function()
     specify("says where memory ends, " .. route, function()
       for _, use in ipairs { "read", "discard", false } do
         local shared = assert(context:share(buffer, { device = gpu.name, route = route, use = use or nil }))
-        local got = {}
+        local got, other = {}, mf.zeros(1)
         helper.scarce(function()
           return shared:map(nil, { N }, "float32", function(t)
             got[#got + 1] = t.device
           end)
-        end)
+        end, other)
+        other:close()
         assert.are.equal(gpu.name, got[#got])
         assert(shared:close())
       end

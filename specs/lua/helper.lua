@@ -170,15 +170,23 @@ function helper.luajit(program, options, environment)
 end
 
 --- Calls fn(), of which each of the runtime's allocations fails in turn, and all that follow it: it says so, and
---- returns nothing, until it has what it needs. Returns what it returned then.
-function helper.scarce(fn)
+--- returns nothing, until it has what it needs. Returns what it returned then. Views of `t`, where one is given, use
+--- what the runtime has kept of earlier tensors, so that each new one needs memory.
+function helper.scarce(fn, t)
+  local views = {}
   for nth = 0, 200 do
+    for _ = 1, t and 8 or 0 do
+      views[#views + 1] = t:view()
+    end
     helper.C.mf_fault_arm(nth, 1)
     local ok, made, message, code = pcall(fn)
     helper.C.mf_fault_arm(-1, 0)
     assert.is_true(ok, made)
     if made then
       assert.is_true(nth > 1, "nothing was allocated")
+      for _, view in ipairs(views) do
+        view:close()
+      end
       return made
     end
     assert.are.equal(mf.ENOMEM, code)
