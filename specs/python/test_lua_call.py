@@ -192,3 +192,26 @@ def test_recursion_ends_before_the_c_stack_does(lua, stack_size):
     assert len(found) == 2
     assert all("recursion depth" in text for text in found)
     assert lua.eval("1 + 1") == 2
+
+
+def test_python_is_not_called_where_the_c_stack_has_little_room(lua):
+    """Each level of gsub takes kilobytes of it; nothing but the call at the end asks whether there is any left."""
+    deep = lua.eval("""function(n, call)
+      local function down(k)
+        if k == 0 then return call() end
+        return (("x"):gsub("x", function() return down(k - 1) end))
+      end
+      return pcall(down, n)
+    end""")
+    found = []
+
+    def descend():
+        for n in range(150):
+            found.append(deep(n, lambda: "y"))
+            if not found[-1][0]:
+                break
+
+    run_in_thread(descend, 256 * 1024)
+    assert len(found) > 3 and found[:-1] == [(True, "y")] * (len(found) - 1)
+    assert found[-1][0] is False and "C stack overflow" in found[-1][1]
+    assert lua.eval("1 + 1") == 2
