@@ -124,10 +124,6 @@ static int refuse_close(const mf__state *state) {
 static int close_if_free(mf__state *state) {
   if (state->inside > 0) return refuse_close(state);
   if (state->L == NULL) return 0;
-  if (!state->hosted) {
-    PyErr_SetString(PyExc_RuntimeError, "close: this Lua state belongs to the program that opened it");
-    return -1;
-  }
   Py_INCREF((PyObject *)state);
   /* Another thread may be about to take the lock, or be in line for it. */
   int status = mf__lock(state, 0);

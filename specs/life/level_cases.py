@@ -116,6 +116,79 @@ print "done"
 """,
         "the function 2222\n" * 2 + "0\n0\t0\t0\ndone\n",
     ),
+    *(
+        Case(
+            "a level ends while a thread of Python is inside of its function, for longer than one look takes",
+            host,
+            """
+state [==[
+local py = require "moonferry.python"
+py.main.f = function(wait) return wait() + 1 end
+py.exec [[
+import threading
+inside, leaves = threading.Event(), threading.Event()
+class Joined(threading.Thread):
+    joins = 0
+    def join(self, timeout=None):
+        self.joins += 1
+        if self.joins == 3:
+            leaves.set()
+        super().join(timeout)
+def wait():
+    inside.set()
+    leaves.wait()
+    return 4
+def work():
+    print("the function", int(f(wait)), flush=True)
+thread = Joined(target=work)
+thread.start()
+inside.wait()
+]]
+]==]
+local py = require "moonferry.python"
+if not py.main.leaves:is_set() then
+  print "nobody waited"
+  io.stdout:flush()
+  py.import("os")._exit(1)
+end
+print "done"
+""",
+            "the function 5\ndone\n",
+        )
+        for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
+            "a level ends while a thread that cannot be joined is inside of its function",
+            host,
+            """
+state [==[
+local py = require "moonferry.python"
+py.main.f = function(wait) wait() print "it is back" end
+py.exec [[
+import threading
+inside, leaves = threading.Event(), threading.Event()
+class Apart(threading.Thread):
+    def join(self, timeout=None):
+        raise RuntimeError("this thread is not for others to wait for")
+def wait():
+    inside.set()
+    leaves.wait()
+thread = Apart(target=f, args=(wait,))
+thread.start()
+inside.wait()
+]]
+]==]
+local py = require "moonferry.python"
+print(py.eval "1 + 1")
+py.main.leaves:set()
+io.stdout:flush()
+py.import("os")._exit(0)
+""",
+            "2\n",
+        )
+        for host in ("engine", "linked engine")
+    ),
     Case(
         "mf_lua_close ends a level while a thread of Python uses objects with finalizers of the level's own",
         "linked engine",

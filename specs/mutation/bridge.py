@@ -86,6 +86,7 @@ class Bridge(Judge):
                 yield FileSpec(source.stem, ["luajit", "-e", words], {})
         yield FileSpec("alone", ["luajit", "specs/seams/alone.lua", "cpu"], {})
         words = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "specs/life"]
+        yield FileSpec("life_level", [*words, "-k", "level or lua_close"], {"MOONFERRY_SPEC_LIVES": "1"})
         yield FileSpec("life", words, {"MOONFERRY_SPEC_LIVES": "1"})
 
     def judge(self, mutant, remembered):
