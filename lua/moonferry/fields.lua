@@ -118,7 +118,8 @@ local function split(bytes, parsed)
   return made
 end
 
--- What a call says that `fields` made, as words of fields' own: a message, or an error, which may be anything.
+-- What a call says that `fields` made, as words of fields' own: a message, or an error, which may be anything. `verb` is
+-- the pattern of what it begins with, or of where the call's name stands in an error.
 local function renamed(said, verb)
   return type(said) == "string" and said:gsub(verb, "fields: ", 1) or said
 end
@@ -166,7 +167,7 @@ function fields.of(base, ...)
   if not ok then
     error(renamed(bytes, "wrap: "), 0)
   elseif not bytes then
-    return nil, renamed(message, "^wrap: "), code
+    return answer(stride, nil, message, code)
   end
   local made, reason, status = split(bytes, parsed)
   bytes:close()

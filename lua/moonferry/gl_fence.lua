@@ -46,20 +46,12 @@ function fences.hand_over(self, verb, give, a, b)
   return errors.done(verb, rc, err)
 end
 
---- The handle of what must be a tensor.
-function fences.handle_of(t, verb)
-  if not tensor.is_tensor(t) then
-    misuse("%s: t: expected a tensor, got %s", verb, show(t))
-  end
-  return tensor.handle_of(t)
-end
-
 --- The memory of `t` is in use by what was drawn until now: uses that must wait for that do. Pointers that were taken
 --- before are not held up.
 ---@param t moonferry.Tensor
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
-  local handle = fences.handle_of(t, "fence_tensor")
+  local handle = tensor.handle_for("fence_tensor", t)
   if use ~= nil and type(use) ~= "number" then
     misuse("fence_tensor: use: expected C.MF_READ or C.MF_WRITE, got %s", show(use))
   end

@@ -59,30 +59,10 @@ local function slot_nbytes(shape, name)
   return math.ceil(math.max(nbytes, 1) / PAGE) * PAGE
 end
 
-local function close_all(tensors)
-  for _, t in ipairs(tensors) do
-    t:close()
-  end
-end
-
--- What make(0), make(1) and so on give, or none of them and why one is not there.
-local function all_of(count, make)
-  local made = {}
-  for i = 1, count do
-    local t, message, code = make(i - 1)
-    if not t then
-      close_all(made)
-      return nil, message, code
-    end
-    made[i] = t
-  end
-  return made
-end
-
--- The slots as tensors over the buffer, which stays mapped; nil and why not, with a code where OpenGL is not why.
-local function map_slots(r, shape, name, count)
+-- What makes the slots as tensors over the buffer, which stays mapped; nil and what OpenGL has against that.
+local function map_slots(r, shape, name)
   local call, flags = r.context.call, (r.reads and MAP_READ or 0) + MAP_WRITE + PERSISTENT + COHERENT
-  local total = r.slot_nbytes * count
+  local total = r.slot_nbytes * r.count
   local pointer = with_buffer(r.context, r.target, r.binding, r.buffer, function()
     call.BufferStorage(r.target, total, nil, flags)
     return call.MapBufferRange(r.target, 0, total, flags)
@@ -91,32 +71,30 @@ local function map_slots(r, shape, name, count)
     return nil, ("glMapBufferRange failed (error 0x%x)"):format(call.GetError())
   end
   ffi.fill(pointer, total)
-  return all_of(count, function(i)
-    return create.wrap(ffi.cast("uint8_t *", pointer) + i * r.slot_nbytes, shape, name, { owner = false })
-  end)
+  return function(i)
+    return create.wrap(ffi.cast("uint8_t *", pointer) + (i - 1) * r.slot_nbytes, shape, name, { owner = false })
+  end
 end
 
-local function copied_slots(r, shape, name, count)
+local function copied_slots(r, shape, name)
   with_buffer(r.context, r.target, r.binding, r.buffer, function()
-    r.context.call.BufferData(r.target, r.slot_nbytes * count, nil, r.reads and STREAM_READ or STREAM_DRAW)
+    r.context.call.BufferData(r.target, r.slot_nbytes * r.count, nil, r.reads and STREAM_READ or STREAM_DRAW)
   end)
-  return all_of(count, function()
+  return function()
     return create.zeros(shape, name)
-  end)
+  end
 end
 
--- A ring of the slots that `make` makes over a buffer of their own, which goes again where there is none: then nil and
--- why, or an error.
-local function make_over(r, make, ...)
+-- A ring over a buffer of its own, which `slots` makes room in and which goes again where there is no ring: then nil and
+-- why, with a code where OpenGL is not why, or an error.
+local function make_over(r, slots, ...)
   local ok, made, message, code = pcall(function(...)
     new_buffer(r)
-    local slots, reason, status = make(r, ...)
-    if not slots then
-      return nil, reason, status
+    local make, reason = slots(r, ...)
+    if not make then
+      return nil, reason
     end
-    local made, message, code = scope.outside(rings.of, slots)
-    close_all(slots)
-    return made, message, code
+    return scope.outside(rings.of_each, r.count, make)
   end, ...)
   if r.buffer and not (ok and made) then
     delete_buffer(r)
@@ -184,12 +162,12 @@ function Context:ring(shape, name, opts)
     return nil, message, code
   end
   r.slot_nbytes = nbytes
-  local count, made = r.count, nil
+  local made
   if r.route ~= "copied" then
     r.reason = self.buffer_storage
     if not r.reason then
       r.route = "mapped"
-      made, r.reason, code = make_over(r, map_slots, shape, name, count)
+      made, r.reason, code = make_over(r, map_slots, shape, name)
     end
     if not made and (code or opts.route == "mapped") then
       return nil, code and r.reason or "gl.ring: " .. r.reason, code or C.MF_EDEVICE
@@ -197,7 +175,7 @@ function Context:ring(shape, name, opts)
   end
   if not made then
     r.route = "copied"
-    made, message, code = make_over(r, copied_slots, shape, name, count)
+    made, message, code = make_over(r, copied_slots, shape, name)
   end
   if not made then
     return nil, message, code
@@ -343,7 +321,7 @@ end
 ---@param t moonferry.Tensor compact, in host memory
 ---@return { buffer: number, close: fun(self) }?, string? message, number? code
 function Context:pinned(t)
-  fences.handle_of(t, "pinned")
+  tensor.handle_for("pinned", t)
   if self.pinned_memory then
     return nil, "pinned: " .. self.pinned_memory, C.MF_EDEVICE
   elseif not t.is_contiguous or t.device ~= "cpu" then

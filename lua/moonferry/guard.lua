@@ -100,9 +100,7 @@ end
 ---@param options { readonly: boolean? }?
 ---@return moonferry.Guarded
 return function(t, options)
-  if not tensor.is_tensor(t) then
-    errors.misuse("guard: expected a tensor, got %s", errors.show(t))
-  end
+  tensor.handle_for("guard", t)
   options = transfer.options(options, OPTIONS, "guard")
   if options.readonly ~= nil and type(options.readonly) ~= "boolean" then
     errors.misuse("guard: readonly: expected a boolean, got %s", errors.show(options.readonly))

@@ -75,10 +75,8 @@ end
 function npy.save(path, t)
   if type(path) ~= "string" then
     misuse("save: path: expected a string, got %s; the path comes first", show(path))
-  elseif not tensor.is_tensor(t) then
-    misuse("save: t: expected a tensor, got %s", show(t))
   end
-  tensor.handle_of(t)
+  tensor.handle_for("save", t)
   local header = header_of(t)
   local host, message, code = compact_on_host(t)
   if not host then

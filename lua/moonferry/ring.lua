@@ -125,6 +125,24 @@ function ring.of(tensors)
   return adopt(handle_at(at))
 end
 
+--- A ring of what make(1), make(2) and so on give, which is the ring's alone; none of it is left where there is no ring.
+---@param count number
+---@param make fun(i: number): moonferry.Tensor?, string? message, number? code
+---@return moonferry.Ring?, string? message, number? code
+function ring.of_each(count, make)
+  local made, r, message, code = {}, nil, nil, nil
+  repeat
+    made[#made + 1], message, code = make(#made + 1)
+  until message or #made == count
+  if not message then
+    r, message, code = ring.of(made)
+  end
+  for _, t in ipairs(made) do
+    t:close()
+  end
+  return r, message, code
+end
+
 --- How many slots a ring is to have, as an integer, 3 where nothing is said.
 function ring.count(value, what)
   local count = numbers.integer(value or 3, what)
@@ -151,19 +169,9 @@ function ring.create(shape, name, count, ...)
   elseif select("#", ...) > 0 then
     misuse("ring: expected a shape, a dtype and the number of slots, and got %s beside them", show((...)))
   end
-  local tensors = {}
-  for i = 1, ring.count(count, "ring: slots") do
-    local t, message, code = create.zeros(shape, name)
-    if not t then
-      return nil, message, code
-    end
-    tensors[i] = t
-  end
-  local r, message, code = ring.of(tensors)
-  for i = 1, #tensors do
-    tensors[i]:close()
-  end
-  return r, message, code
+  return ring.of_each(ring.count(count, "ring: slots"), function()
+    return create.zeros(shape, name)
+  end)
 end
 
 --- Returns the ring of an `mf_ring *` that a C program or another Lua state holds. It takes a reference of its own.

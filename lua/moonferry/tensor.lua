@@ -195,13 +195,16 @@ local function remedy(value, verb, parameter)
   return type(value) == "table" and not getmetatable(value) and "; mf.tensor makes one of a table" or ""
 end
 
+local function refuse(value, verb, parameter)
+  local place = verb and (parameter == "self" and verb .. ": " or ("%s: %s: "):format(verb, parameter)) or ""
+  misuse("%sexpected a tensor, got %s%s", place, errors.show(value), remedy(value, verb, parameter))
+end
+
 local function no_tensor(value)
   if getmetatable(value) == closed then
     is_closed()
   end
-  local verb, parameter = method_of(value)
-  local place = verb and (parameter == "self" and verb .. ": " or ("%s: %s: "):format(verb, parameter)) or ""
-  misuse("%sexpected a tensor, got %s%s", place, errors.show(value), remedy(value, verb, parameter))
+  refuse(value, method_of(value))
 end
 
 --- The handle of an open tensor; anything else raises.
@@ -216,6 +219,16 @@ local function handle_of(t)
   return no_tensor(t)
 end
 tensor.handle_of = handle_of
+
+--- The same for the parameter `t` of a function that is no method of a tensor's.
+---@param verb string the function's name
+---@return ffi.cdata*
+function tensor.handle_for(verb, t)
+  if not tensor.is_tensor(t) then
+    refuse(t, verb, "t")
+  end
+  return handle_of(t)
+end
 
 --- Returns whether `value` is a tensor, open or closed.
 ---@param value any

@@ -67,7 +67,7 @@ def test_bits_of_truth_values_are_behind_what_was_queued(gpu, device, place, see
 
 
 def test_truth_values_for_whose_bits_memory_ends(gpu, device):
-    """Each allocation of the runtime's fails in turn, with all that dies kept from being used again."""
+    """Each allocation of the runtime's fails in turn."""
     for t in (mf.ones(64, "bool", device=device), mf.ones((8, 8), "bool", device=device)):
         for nth in range(100):
             mf._core._fault_arm(nth, False)
