@@ -243,6 +243,17 @@ describe("a ring in a buffer", function()
         assert.are.equal(0, buffers)
       end)
 
+      it("gives its buffer back where an error of a debug hook comes as soon as there is one", function()
+        local deleted
+        function context.call.GenBuffers(_, names)
+          names[0] = 9
+          error("of a hook", 0)
+        end
+        function context.call.DeleteBuffers(_, names) deleted = names[0] end
+        assert.has_error(function() context:ring({ 3 }, "float32") end, "of a hook")
+        assert.are.equal(9, deleted)
+      end)
+
       it("gives no slot to draw before there is one", function()
         local ring = assert(context:ring({ 3 }, "float32"))
         helper.refuses("hold: latest gave no slot yet", ring.hold, ring)
