@@ -5,7 +5,6 @@
  * pending. */
 static void collect_after(mf__frame *frame) {
   const aside exception = aside_begin();
-  lua_settop(frame->L, frame->top);
   mf__call_in_collect(frame);
   aside_end(exception);
 }

@@ -48,6 +48,5 @@ int mf__state_close(mf__state *state);
 
 /* From here on nobody gets in. Those who wait find out. */
 void mf__state_shut(mf__state *state);
-void mf__options_clear(mf__options *options);
 
 #endif

@@ -147,6 +147,12 @@ int mf__state_close(mf__state *state) {
   return status;
 }
 
+static void drop_handlers(mf__options *options) {
+  PyObject *objects[] = {options->filter, options->getter, options->setter};
+  options->filter = options->getter = options->setter = NULL;
+  for (int i = 0; i < 3; i++) Py_DecRef(objects[i]);
+}
+
 /* A pending exception waits meanwhile. */
 static void state_dealloc(PyObject *self_object) {
   mf__state *state = (mf__state *)self_object;
@@ -159,27 +165,15 @@ static void state_dealloc(PyObject *self_object) {
   free_bridges(state);
   free(state->spare);
   free(state->unwanted);
-  mf__options_clear(&state->options);
-  Py_DecRef(state->reason);
+  drop_handlers(&state->options);
+  free(state->options.encoding);
+  free(state->options.source_encoding);
   free(state->memory);
   free(state->library);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self_object);
   Py_DecRef((PyObject *)type);
   mf__refs_drain();
   aside_end(exception);
-}
-
-static void drop_handlers(mf__options *options) {
-  PyObject *objects[] = {options->filter, options->getter, options->setter};
-  options->filter = options->getter = options->setter = NULL;
-  for (int i = 0; i < 3; i++) Py_DecRef(objects[i]);
-}
-
-void mf__options_clear(mf__options *options) {
-  drop_handlers(options);
-  free(options->encoding);
-  free(options->source_encoding);
-  options->encoding = options->source_encoding = NULL;
 }
 
 /* Visits the Python objects that a hosted state holds; those that a Lua program holds belong to that program. */
@@ -190,7 +184,6 @@ static int state_traverse(PyObject *self_object, visitproc visit, void *arg) {
   Py_VISIT(state->options.filter);
   Py_VISIT(state->options.getter);
   Py_VISIT(state->options.setter);
-  Py_VISIT(state->reason);
   for (mf__ref *ref = state->refs; ref != NULL; ref = ref->older) {
     Py_VISIT(ref->object);
     Py_VISIT(ref->origin);

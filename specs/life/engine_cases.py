@@ -329,4 +329,41 @@ print "done"
 """,
         "out\ntrue\ndone\n",
     ),
+    Case(
+        "a fork, and a thread calls a function of a state that the child has made, which is busy",
+        "engine",
+        """
+local os = require("moonferry.python").import "os"
+local child = os.fork()
+if child == 0 then
+  state [==[
+local py = require "moonferry.python"
+py.main.f = function(x) return x + 1 end
+py.exec [[
+import os, threading
+reader, writer = os.pipe()
+def work():
+    os.read(reader, 1)
+    print("the function", int(f(4)), flush=True)
+thread = threading.Thread(target=work)
+thread.start()
+]]
+local task = ("/proc/self/task/%d/stat"):format(py.main.thread.native_id)
+local pipe = io.open(("/proc/self/fd/%d"):format(py.main.writer), "w")
+pipe:write "x" -- Lua runs from here on
+pipe:close()
+local times = 0
+while times < 1000 do -- until that thread has slept for a while
+  local file = io.open(task)
+  times = file:read():match "%) S" and times + 1 or 0
+  file:close()
+end
+py.main.thread:join()
+]==]
+  os._exit(3)
+end
+print("the child ended with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        "the function 5\nthe child ended with\t3\n",
+    ),
 ]

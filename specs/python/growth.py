@@ -28,7 +28,9 @@ from growth_objects import (
     Taker,
     Unprintable,
     Whole,
+    closed_tensor,
     cycle,
+    entered_twice,
     fresh,
     given_to_takers,
     raising,
@@ -136,6 +138,7 @@ CALLS = {
     "a Lua state": lambda: mf.Lua().eval("1 + 1"),
     "a Lua state that wraps": other_state("x = require'moonferry'.wrap(require'ffi'.new('char[4]'), 4, 'int8')"),
     "a Lua state that is in itself": lambda: [s.globals().__setitem__("x", [s]) for s in [mf.Lua()]],
+    "a Lua state that two threads were in": lambda: entered_twice(mf.Lua()),
     "a Lua state in which a scope was left open": other_state(LEFT_OPEN),
     "floats and bytes to Lua and back": lambda: call_back(lambda x: bytes(3000), call_back(lambda x: x / 3, 0.1)),
     "an error of a class that is new": lambda: refused(call_back, raising(fresh()), t),
@@ -409,11 +412,6 @@ def ring():
 flat, truth, one, whole = mf.zeros(6, "float32"), mf.zeros(9, "bool"), mf.ones((1, 1)), mf.tensor(3, "int8")
 cuda, deep = type("Cuda", (), {"__cuda_array_interface__": {}}), "[" * 70 + "]" * 70
 odd_strides = np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"]
-
-
-def closed_tensor():
-    with mf.zeros(2) as made:
-        return made
 
 
 class Interface:

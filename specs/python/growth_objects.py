@@ -1,5 +1,7 @@
 """Objects that the calls of growth.py meet, and texts of Lua's. Must not know: how Python calls moonferry."""
 
+import concurrent.futures
+
 import dlpack_abi
 import moonferry as mf
 
@@ -122,3 +124,16 @@ def cycle(make):
     """What is in what it was made of goes by Python's collector alone."""
     items = []
     items.append(make(items))
+
+
+def closed_tensor():
+    with mf.zeros(2) as made:
+        return made
+
+
+THREAD = concurrent.futures.ThreadPoolExecutor(1)
+
+
+def entered_twice(lua):
+    """Another thread is in the state meanwhile, on a stack of its own."""
+    lua.eval("function(f) f() end")(lambda: THREAD.submit(lua.eval, "1").result())

@@ -183,6 +183,19 @@ def test_every_thread_in_the_state_is_interrupted(stoppable):
     assert ended == ["'both'"]
 
 
+def test_the_error_of_a_call_that_is_ended_stays_as_it_is(stoppable):
+    """Lua's traceback is a note of an exception that comes out of Lua; this one does not."""
+    own = ValueError("own")
+
+    def fails():
+        stoppable.interrupt(KeyError("ends"))
+        raise own
+
+    with pytest.raises(KeyError, match="ends"):
+        stoppable.execute("(...)()", fails)
+    assert not hasattr(own, "__notes__")
+
+
 def test_nothing_is_interrupted_that_does_not_run(stoppable):
     count = stoppable.eval("function(n) local s = 0 for i = 1, n do s = s + 1 end return s end")
     stoppable.interrupt()
