@@ -118,8 +118,8 @@ local function split(bytes, parsed)
   return made
 end
 
--- What a call says that `fields` made, as words of fields' own: a message, or an error, which may be anything. `verb` is
--- the pattern of what it begins with, or of where the call's name stands in an error.
+-- What a call says that `fields` made, as words of fields' own: a message, or an error, which may be anything. `verb`
+-- is the pattern of what it begins with, or of where the call's name stands in an error.
 local function renamed(said, verb)
   return type(said) == "string" and said:gsub(verb, "fields: ", 1) or said
 end

@@ -85,8 +85,8 @@ local function copied_slots(r, shape, name)
   end
 end
 
--- A ring over a buffer of its own, which `slots` makes room in and which goes again where there is no ring: then nil and
--- why, with a code where OpenGL is not why, or an error.
+-- A ring over a buffer of its own, which `slots` makes room in and which goes again where there is no ring: then nil
+-- and why, with a code where OpenGL is not why, or an error.
 local function make_over(r, slots, ...)
   local ok, made, message, code = pcall(function(...)
     new_buffer(r)

@@ -125,16 +125,20 @@ function ring.of(tensors)
   return adopt(handle_at(at))
 end
 
---- A ring of what make(1), make(2) and so on give, which is the ring's alone; none of it is left where there is no ring.
+--- A ring of what make(1), make(2) and so on give, which is the ring's alone. None of it is left where there is no
+--- ring.
 ---@param count number
 ---@param make fun(i: number): moonferry.Tensor?, string? message, number? code
 ---@return moonferry.Ring?, string? message, number? code
 function ring.of_each(count, make)
   local made, r, message, code = {}, nil, nil, nil
-  repeat
-    made[#made + 1], message, code = make(#made + 1)
-  until message or #made == count
-  if not message then
+  for i = 1, count do
+    made[i], message, code = make(i)
+    if not made[i] then
+      break
+    end
+  end
+  if #made == count then
     r, message, code = ring.of(made)
   end
   for _, t in ipairs(made) do

@@ -71,6 +71,7 @@ describe("a guarded tensor", function()
   end)
 
   it("is of a tensor", function()
-    assert.has_error(function() mf.guard {} end, "guard: t: expected a tensor, got a table; mf.tensor makes one of a table")
+    local said = "guard: t: expected a tensor, got a table; mf.tensor makes one of a table"
+    assert.has_error(function() mf.guard {} end, said)
   end)
 end)

@@ -39,7 +39,8 @@ def fill(L):
     return 0
 
 # To a stack that does not run anybody may push.
-stack = ctypes.c_void_p(int(lua.execute("suspended = coroutine.create(print) return tostring(suspended)").split()[1], 16))
+suspended = lua.execute("suspended = coroutine.create(print) return tostring(suspended)")
+stack = ctypes.c_void_p(int(suspended.split()[1], 16))
 C.lua_pushcclosure(stack, fill, 0)
 C.lua_setfield(stack, GLOBALSINDEX, b"fill")
 for count in range(300):

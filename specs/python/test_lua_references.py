@@ -264,15 +264,15 @@ def test_a_class_of_states_keeps_its_references_and_goes_with_the_one_it_has():
 
 
 def test_the_state_alone_leads_out_of_a_cycle():
-    """zip keeps what it gave last. Nothing empties it, its method or that tuple. Weak references say nothing of what the
-    collector has met and could not free."""
+    """zip keeps what it gave last, and nothing empties it, its method or that tuple. A weak reference says nothing of
+    what the collector has met and could not free."""
 
     def count():
         gc.collect()
         return sum(type(o) is mf.Lua for o in gc.get_objects())
 
     box, before = [], count()
-    keeps = zip(iter(box.pop, None), strict=False)
+    keeps = zip(iter(box.pop, None))
     lua = mf.Lua(attribute_filter=keeps.__next__)
     box.append(lua)
     next(keeps)
