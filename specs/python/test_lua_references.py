@@ -278,3 +278,15 @@ def test_the_state_alone_leads_out_of_a_cycle():
     next(keeps)
     del lua, keeps
     assert count() == before
+
+
+def test_the_end_of_a_scope_gives_back_a_method_and_what_it_was_read_from(lua, monkeypatch):
+    o = Thing()
+    monkeypatch.setitem(sys.modules, "a_source", o)
+    lua.execute("py = require 'moonferry.python'")
+    run = lua.eval("function() return py.scope(function() return py.import('a_source').method ~= nil end) end")
+    assert run()
+    before = references(o)
+    for _ in range(TIMES):
+        assert run()
+    assert references(o) == before
