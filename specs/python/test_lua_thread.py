@@ -183,6 +183,16 @@ def held():
     return lua, lambda: start(lambda: got.append(lua.eval("1"))), let_go
 
 
+def test_each_thread_that_is_inside_has_a_stack_of_its_own():
+    lua = mf.Lua()
+    call = lua.eval("function(wait, x) local mine = { x } wait() return mine[1] end")
+    barrier, given = threading.Barrier(48, timeout=20), []
+    for _ in range(2):
+        run_all([lambda x=x: given.append(call(barrier.wait, x) == x) for x in range(48)])
+    assert given == [True] * 96
+    lua.close()
+
+
 @pytest.mark.parametrize("before, behind", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_who_leaves_the_line_leaves_the_others_in_it(signals, before, behind):
     lua, wait_in_line, let_go = held()
