@@ -26,7 +26,6 @@ void mf__call_in_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
   keep_error(frame);
   if (is_for_want_of_memory(frame, status)) status = LUA_ERRMEM;
-  frame->nesting = 0; /* the error's value may be a table */
   mf__let_all_go(frame);
   if (!mf__stopped(state)) {
     if (mf__call_in_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback();

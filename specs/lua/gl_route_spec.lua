@@ -12,7 +12,15 @@ local MAJOR, MINOR, NUM_EXTENSIONS = 0x821B, 0x821C, 0x821D
 
 -- What the context answers that is asked now.
 local integers, texts
+local syncs = 0
 local functions = {
+  glFenceSync = ffi.cast("void *(*)(unsigned, unsigned)", function()
+    syncs = syncs + 1
+    return something
+  end),
+  glDeleteSync = ffi.cast("void (*)(void *)", function()
+    syncs = syncs - 1
+  end),
   glGetIntegerv = ffi.cast("void (*)(unsigned, int *)", function(name, out)
     out[0] = integers[name] or 0
   end),
@@ -63,6 +71,22 @@ describe("the ways of a context of OpenGL", function()
   it("need both functions of the program's", function()
     for _, from in ipairs { { getproc = print }, { current = something }, {} } do
       helper.refuses("gl.open: getproc and current expected", gl.open, from)
+    end
+  end)
+end)
+
+describe("a fence", function()
+  it("that was refused, and not dropped because Lua had no memory to call, is dropped by the next call", function()
+    for _, call in ipairs { "fence", "finish" } do
+      local context = opened(44, {})
+      assert(context:fence())
+      context._refused = true
+      assert.are.equal(1, syncs)
+      context[call](context)
+      assert.are.equal(call == "fence" and 1 or 0, syncs)
+      context._refused = call == "fence"
+      context:finish()
+      assert.are.equal(0, syncs)
     end
   end)
 end)
