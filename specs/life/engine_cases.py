@@ -323,8 +323,18 @@ py.exec "set(); await_ = globals()['await']; await_(); import json; print('out',
 await "inside"
 local py = require "moonferry.python"
 py.exec "import threading"
+thread [=[
+local main = io.open("/proc/self/stat"):read():match "%d+"
+local times = 0
+while times < 1000 do -- until the main thread has slept for a while, in py.finish
+  local file = io.open("/proc/self/task/" .. main .. "/stat")
+  times = file:read():match "%) S" and times + 1 or 0
+  file:close()
+end
 set "leaving"
+]=]
 print(py.finish { wait = 86400 })
+join()
 print "done"
 """,
         "out\ntrue\ndone\n",
