@@ -149,4 +149,17 @@ end
 """,
         "1\t10\n2\t5\n0\t0\t0\n",
     ),
+    Case(
+        "levels end one after the other beside a Python that goes on",
+        "engine",
+        """
+for _ = 1, 3 do
+  state [[require("moonferry.python").eval "1"]]
+end
+local py = require "moonferry.python"
+py.import("gc").collect()
+print(py.eval "sum(type(o).__name__ == 'State' for o in __import__('gc').get_objects())", "state is left")
+""",
+        "1\tstate is left\n",
+    ),
 ]
