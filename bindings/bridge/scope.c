@@ -11,8 +11,8 @@ int mf__scope_is_open(const mf__state *state, const void *scope) {
   return found != NULL;
 }
 
-/* Pushes the field `guest` of what the table at the top has for this coroutine, in place of the table. On the main one
- * that is under "main", unless LuaJIT has Lua 5.2's coroutine.running. */
+/* Leaves at the top the field `guest` of what the table there has for this coroutine, or what is no table. On the main
+ * one that is under "main", unless LuaJIT has Lua 5.2's coroutine.running. */
 static void push_innermost(lua_State *L) {
   int is_main = lua_pushthread(L);
   lua_rawget(L, -2);
@@ -20,11 +20,9 @@ static void push_innermost(lua_State *L) {
     lua_pop(L, 1);
     lua_getfield(L, -1, "main");
   }
-  lua_remove(L, -2);
   if (!lua_istable(L, -1)) return;
   lua_pushliteral(L, "guest");
   lua_rawget(L, -2);
-  lua_remove(L, -2);
 }
 
 void mf__scopes_of(lua_State *L, mf__state *state, int innermost) {
@@ -35,9 +33,7 @@ void mf__scopes_of(lua_State *L, mf__state *state, int innermost) {
 
 static void push_scopes(lua_State *L, const mf__state *state) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_SCOPES);
-  if (lua_istable(L, -1)) return;
-  lua_pop(L, 1);
-  lua_rawgeti(L, LUA_REGISTRYINDEX, state->innermost);
+  if (!lua_istable(L, -1)) lua_rawgeti(L, LUA_REGISTRYINDEX, state->innermost);
 }
 
 void mf__scope_register(lua_State *L, mf__ref *ref) {

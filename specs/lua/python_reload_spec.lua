@@ -56,6 +56,21 @@ print "done"
     assert.are.equal("done\n", output)
   end)
 
+  it("closes what was made in its own scopes", function()
+    runs [[
+local one, two = load(), load()
+for _, py in ipairs { one, two, one } do -- each starts where it is used first
+  local kept
+  py.scope(function()
+    kept = py.list { 1 }
+    assert(#kept == 1)
+  end)
+  local ok, message = pcall(function() return #kept end)
+  assert(not ok and tostring(message):find "closed", message)
+end
+]]
+  end)
+
   it("costs nothing once nobody has it any more", function()
     local output = runs [[
 jit.off() -- compiled code keeps the functions that it names

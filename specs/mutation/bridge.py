@@ -16,7 +16,7 @@ from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c lock.c refs.c stacks.c state.c call_in.c door.c".split()
+FILES = "guard.c lock.c refs.c stacks.c state.c call_in.c door.c scope.c".split()
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
 UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge

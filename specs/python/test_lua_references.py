@@ -290,3 +290,19 @@ def test_the_end_of_a_scope_gives_back_a_method_and_what_it_was_read_from(lua, m
     for _ in range(TIMES):
         assert run()
     assert references(o) == before
+
+
+def test_a_scope_closes_what_the_state_was_given_in_it_without_moonferry_python(lua):
+    o = Thing()
+    o.field = [1]
+    lua.execute("py = require 'moonferry.python'")
+    run = lua.eval("""function(o)
+      local fields, kept = python.as_attrgetter(o)
+      py.scope(function()
+        kept = fields.field
+        assert(kept[0] == 1)
+      end)
+      return pcall(function() return kept[0] end)
+    end""")
+    ok, error = run(o)
+    assert not ok and "closed" in str(error)
