@@ -38,8 +38,8 @@ TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|->|\+\+|--|&&|\|\||[-+*/%&|^]=|==|!=|<=|
 
 
 def listed_as(path):
-    """The file's name in the list. The runtime has files of the same names as Python's extension module."""
-    return f"python/{path.name}" if path.parent.name == "python" else path.name
+    """The file's name in the list. The runtime has files of the same names as the bindings."""
+    return f"{path.parent.name}/{path.name}" if path.parent.name in ("python", "bridge") else path.name
 
 
 @dataclass

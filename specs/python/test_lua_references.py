@@ -292,7 +292,7 @@ def test_the_end_of_a_scope_gives_back_a_method_and_what_it_was_read_from(lua, m
     assert references(o) == before
 
 
-def test_a_scope_closes_what_the_state_was_given_in_it_without_moonferry_python(lua):
+def test_a_scope_closes_what_functions_of_the_state_itself_gave_in_it(lua):
     o = Thing()
     o.field = [1]
     lua.execute("py = require 'moonferry.python'")
