@@ -11,8 +11,9 @@ int mf__scope_is_open(const mf__state *state, const void *scope) {
   return found != NULL;
 }
 
-/* Leaves at the top the field `guest` of what the table there has for this coroutine, or what is no table. On the main
- * one that is under "main", unless LuaJIT has Lua 5.2's coroutine.running. */
+/* Leaves the innermost scope's userdata at the top: the field `guest` of what the table there has for this coroutine.
+ * Where the coroutine has no scope the top is no userdata; the caller resets the stack in either case. For the main
+ * coroutine the key is "main", unless LuaJIT has Lua 5.2's coroutine.running. */
 static void push_innermost(lua_State *L) {
   int is_main = lua_pushthread(L);
   lua_rawget(L, -2);

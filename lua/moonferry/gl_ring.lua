@@ -87,15 +87,15 @@ end
 
 -- A ring over a buffer of its own, which `slots` makes room in and which goes again where there is no ring: then nil
 -- and why, with a code where OpenGL is not why, or an error.
-local function make_over(r, slots, ...)
-  local ok, made, message, code = pcall(function(...)
+local function make_over(r, slots, shape, name)
+  local ok, made, message, code = pcall(function()
     new_buffer(r)
-    local make, reason = slots(r, ...)
+    local make, reason = slots(r, shape, name)
     if not make then
       return nil, reason
     end
     return scope.outside(rings.of_each, r.count, make)
-  end, ...)
+  end)
   if r.buffer and not (ok and made) then
     delete_buffer(r)
     r.buffer = false

@@ -2,6 +2,17 @@
 
 from cases import Case
 
+LUA_RESTS = """
+local function rests(task) -- waits until that thread has slept for a while, as RESTS of cases.py in Python
+  local times = 0
+  while times < 1000 do
+    local file = io.open("/proc/self/task/" .. task .. "/stat")
+    times = file:read():match "%) S" and times + 1 or 0
+    file:close()
+  end
+end
+"""
+
 IMPORTS_TORCH = """
 thread [=[
 local py = require "moonferry.python"
@@ -323,14 +334,10 @@ py.exec "set(); await_ = globals()['await']; await_(); import json; print('out',
 await "inside"
 local py = require "moonferry.python"
 py.exec "import threading"
-thread [=[
-local main = io.open("/proc/self/stat"):read():match "%d+"
-local times = 0
-while times < 1000 do -- until the main thread has slept for a while, in py.finish
-  local file = io.open("/proc/self/task/" .. main .. "/stat")
-  times = file:read():match "%) S" and times + 1 or 0
-  file:close()
-end
+thread [=["""
+        + LUA_RESTS
+        + """
+rests(io.open("/proc/self/stat"):read():match "%d+") -- the main thread, in py.finish
 set "leaving"
 ]=]
 print(py.finish { wait = 86400 })
@@ -346,7 +353,9 @@ print "done"
 local os = require("moonferry.python").import "os"
 local child = os.fork()
 if child == 0 then
-  state [==[
+  state [==["""
+        + LUA_RESTS
+        + """
 local py = require "moonferry.python"
 py.main.f = function(x) return x + 1 end
 py.exec [[
@@ -358,16 +367,11 @@ def work():
 thread = threading.Thread(target=work)
 thread.start()
 ]]
-local task = ("/proc/self/task/%d/stat"):format(py.main.thread.native_id)
 local pipe = io.open(("/proc/self/fd/%d"):format(py.main.writer), "w")
+local thread = py.main.thread.native_id
 pipe:write "x" -- Lua runs from here on
 pipe:close()
-local times = 0
-while times < 1000 do -- until that thread has slept for a while
-  local file = io.open(task)
-  times = file:read():match "%) S" and times + 1 or 0
-  file:close()
-end
+rests(thread)
 py.main.thread:join()
 ]==]
   os._exit(3)

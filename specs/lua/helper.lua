@@ -169,23 +169,37 @@ function helper.luajit(program, options, environment)
   return text, tonumber(code)
 end
 
+local views, own_hits = {}, 0 -- what use_up made, and how often memory failed it
+
+--- Makes views of `t` of what the runtime has kept of earlier tensors, so that each new one needs memory.
+function helper.use_up(t)
+  local before = tonumber(helper.C.mf_fault_hits())
+  for _ = 1, 8 do
+    views[#views + 1] = t:view()
+  end
+  own_hits = own_hits + tonumber(helper.C.mf_fault_hits()) - before
+end
+
 --- Calls fn(), of which each of the runtime's allocations fails in turn, and all that follow it: it says so, and
---- returns nothing, until it has what it needs. Returns what it returned then. Views of `t`, where one is given, use
---- what the runtime has kept of earlier tensors, so that each new one needs memory.
+--- returns nothing, until it has what it needs. Returns what it returned then. `t`, where one is given, is used up
+--- before each call.
 function helper.scarce(fn, t)
-  local views = {}
   for nth = 0, 200 do
-    for _ = 1, t and 8 or 0 do
-      views[#views + 1] = t:view()
+    if t then
+      helper.use_up(t)
     end
+    own_hits = 0
     helper.C.mf_fault_arm(nth, 1)
     local ok, made, message, code = pcall(fn)
+    local hits = tonumber(helper.C.mf_fault_hits())
     helper.C.mf_fault_arm(-1, 0)
     assert.is_true(ok, made)
     if made then
       assert.is_true(nth > 1, "nothing was allocated")
-      for _, view in ipairs(views) do
-        view:close()
+      assert.are.equal(own_hits, hits, "it passes over a failure")
+      for i = #views, 1, -1 do
+        views[i]:close()
+        views[i] = nil
       end
       return made
     end

@@ -109,6 +109,16 @@ def test_two_states_are_inside_lua_at_the_same_time():
     states.clear()
 
 
+def test_each_thread_that_is_inside_has_a_stack_of_its_own():
+    lua = mf.Lua()
+    call = lua.eval("function(wait, x) local mine = { x } wait() return mine[1] end")
+    barrier, given = threading.Barrier(48, timeout=20), []
+    for _ in range(2):
+        run_all([lambda x=x: given.append(call(barrier.wait, x) == x) for x in range(48)])
+    assert given == [True] * 96
+    lua.close()
+
+
 def test_a_callback_may_wait_for_a_thread_that_uses_the_same_state():
     lua = mf.Lua()
     answers = []
@@ -181,16 +191,6 @@ def held():
     while began[0] == 0:
         pass
     return lua, lambda: start(lambda: got.append(lua.eval("1"))), let_go
-
-
-def test_each_thread_that_is_inside_has_a_stack_of_its_own():
-    lua = mf.Lua()
-    call = lua.eval("function(wait, x) local mine = { x } wait() return mine[1] end")
-    barrier, given = threading.Barrier(48, timeout=20), []
-    for _ in range(2):
-        run_all([lambda x=x: given.append(call(barrier.wait, x) == x) for x in range(48)])
-    assert given == [True] * 96
-    lua.close()
 
 
 @pytest.mark.parametrize("before, behind", [(0, 0), (1, 0), (0, 1), (1, 1)])
