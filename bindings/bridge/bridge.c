@@ -30,14 +30,14 @@ static mf__bridge **push_bridge_box(lua_State *L) {
   return box;
 }
 
-/* Memory for a new bridge: of one that is gone, whose values leave the registry, or allocated. */
+/* Memory for a new bridge: of one that is gone, whose tensors leave the registry, or allocated. One that has values is
+ * not gone, because their runner has it. The names that a bridge has remembered are right for the next one, too: that of
+ * a moonferry.Lua, which may encode them in another way, goes with its state. */
 static mf__bridge *place_for_bridge(lua_State *L, mf__state *state) {
   for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
-    if (bridge->box != NULL || bridge->values > 0) continue;
-    mf__keys_clear(L, bridge);
+    if (bridge->box != NULL) continue;
     if (bridge->handle != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->handle);
     if (bridge->tensors != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->tensors);
-    bridge->handle = bridge->tensors = 0;
     return bridge;
   }
   mf__bridge *bridge = calloc(1, sizeof *bridge);
@@ -65,7 +65,7 @@ mf__bridge *mf__bridge_new(lua_State *L, int bridge, const mf__policy *policy) {
   }
   put_closure(L, bridge, MF__BRIDGE_RUNNER, mf__call_in_runner);
   put_closure(L, bridge, MF__BRIDGE_HANDLER, mf__error_handler);
-  mf__bridge **box = push_bridge_box(L);
+  mf__bridge **box = push_bridge_box(L); /* first, because the collector may run a finalizer that loads another */
   mf__bridge *made = place_for_bridge(L, state);
   *made = (mf__bridge){.state = state, .policy = policy, .box = box, .keys = made->keys, .next = made->next};
   *box = made;
@@ -142,12 +142,11 @@ void mf__bridge_closes_with(lua_State *L, int object) {
 
 /* An object that another bridge has replaced is garbage, and says nothing. */
 int mf__bridge_close_begins(lua_State *L) {
-  lua_settop(L, 2);
   lua_getfield(L, LUA_REGISTRYINDEX, CLOSES_WITH);
   const int is_it = lua_rawequal(L, 1, -1);
   lua_getfield(L, LUA_REGISTRYINDEX, BOX);
   const struct box *box = lua_touserdata(L, -1);
-  if (!is_it || box == NULL || box->ref == NULL) return 0;
+  if (!is_it || box->ref == NULL) return 0;
   lua_pushvalue(L, 2);
   lua_call(L, 0, 0);
   mf__state_close_begin(box->state);

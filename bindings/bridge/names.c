@@ -119,13 +119,6 @@ void mf__key_remember(lua_State *L, PyObject *key) {
   bridge->keys->slots[slot].key = key;
 }
 
-void mf__keys_clear(lua_State *L, mf__bridge *bridge) {
-  for (int i = 0; bridge->keys != NULL && i < KEYS; i++) {
-    if (bridge->keys->slots[i].ref != 0) luaL_unref(L, LUA_REGISTRYINDEX, bridge->keys->slots[i].ref);
-  }
-  mf__keys_free(bridge);
-}
-
 void mf__keys_free(mf__bridge *bridge) {
   struct mf__keys *keys = bridge->keys;
   bridge->keys = NULL;

@@ -46,8 +46,7 @@ int mf__key_push(lua_State *L, const mf__bridge *bridge, const PyObject *key);
 /* Remembers that the string at the top of the stack is ${key} in Lua. */
 void mf__key_remember(lua_State *L, PyObject *key);
 
-/* Forgets all of them: what is in the registry, too; and only what Python has, once that is gone. */
-void mf__keys_clear(lua_State *L, mf__bridge *bridge);
+/* Forgets all of them, once the registry is gone. */
 void mf__keys_free(mf__bridge *bridge);
 
 /* tensor.c */

@@ -71,6 +71,70 @@ end
 ]]
   end)
 
+  it("takes nothing for a Python object whose metatable lies where one was that is gone", function()
+    runs [[
+jit.off()
+local kept, all, places = load(), {}, {}
+for i = 1, 60 do
+  all[i] = load()
+  places[tostring(debug.getmetatable(all[i].list {}))] = true
+  places[tostring(debug.getmetatable(select(2, pcall(all[i].eval, "1 / 0"))))] = true
+end
+load()
+local found, size = 0, 0
+repeat -- with other sizes between the metatables each time, until some lie there
+  size, all = size + 8, {}
+  for _ = 1, 2 do
+    kept.collect()
+    collectgarbage()
+  end
+  for i = 1, 20000 do
+    local proxy = newproxy(true)
+    all[i] = { proxy, (" "):rep(size + math.random(8)) .. i }
+    if places[tostring(getmetatable(proxy))] then
+      found = found + 1
+      assert(not kept.is(proxy))
+    end
+  end
+until found > 10
+]]
+  end)
+
+  it("leaves its place to none while Python has one of its functions", function()
+    local output = runs [[
+jit.off()
+local kept = load()
+do
+  local py = load()
+  py.main.f = function() error "why" end
+end
+for i = 1, 10 do
+  load().eval "1"
+  kept.collect()
+  collectgarbage()
+  collectgarbage()
+end
+kept.exec [=[
+try:
+    f()
+except Exception as error:
+    print(type(error).__name__, error)
+]=]
+]]
+    assert.matches("LuaError .*: why", output)
+  end)
+
+  it("ends where a script runs the finalizer of the state", function()
+    local output = runs [[
+local py = load()
+py.list {}
+local state = debug.getregistry()["moonferry.state"]
+for _ = 1, 2 do debug.getmetatable(state).__gc(state) end
+print(pcall(py.eval, "1"))
+]]
+    assert.matches("^false\t.*closed", output)
+  end)
+
   it("costs nothing once nobody has it any more", function()
     local output = runs [[
 jit.off() -- compiled code keeps the functions that it names

@@ -213,6 +213,48 @@ def test_a_state_is_whole_or_was_never_there():
     assert int(done.stdout) > 3
 
 
+LOADS = """
+for name in pairs(package.loaded) do
+  if name:match "^moonferry" then package.loaded[name] = nil end
+end
+for round = 1, 2 do -- memory that is used again, and is not all zeros
+  local texts = {}
+  for i = 1, 3000 do texts[i] = ("\\255"):rep(i % 128) .. i end
+  texts = nil
+  collectgarbage()
+end
+jit.off()
+arm()
+require "moonferry.python".list {}
+"""
+
+
+def load_without_memory():
+    library, lua = ctypes.CDLL(None), mf.Lua()
+    nth, failed = -1, 1
+    while failed:
+        nth += 1
+        lua.globals().arm = functools.partial(library.scarce_arm, nth)
+        try:
+            lua.execute(LOADS)
+        except (MemoryError, mf.LuaError) as error:
+            assert "memory" in str(error)
+        failed = library.scarce_failed()
+        library.scarce_arm(-1)
+        for _ in range(3):
+            lua.gccollect()
+            gc.collect()
+    print(nth)
+
+
+def test_a_bridge_is_whole_or_was_never_there():
+    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.load_without_memory()"]
+    env = scarce.preloaded()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 0
+
+
 @pytest.mark.parametrize("use", ["a call", "a field"])
 def test_wherever_luas_stack_ends_without_memory_the_answer_is_right_or_refused(use):
     lua = mf.Lua(max_memory=0)
