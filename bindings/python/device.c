@@ -22,10 +22,10 @@ static int device_from_pair(PyObject *pair, DLDevice *out) {
 /* A dtype is what to() of other libraries takes, too. Its text ends in its name: torch.float64, numpy.int8'>. */
 static int refuse_device(core_state *state, const char *text, const mf_error *err) {
   const char *dot = strrchr(text, '.'), *name = dot != NULL ? dot + 1 : text;
-  char alone[64] = "";
+  char alone[64];
   DLDataType dtype;
-  const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-  if (length < sizeof alone) memcpy(alone, name, length);
+  const int length = (int)strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+  snprintf(alone, sizeof alone, "%.*s", length, name);
   if (mf_dtype_parse(alone, &dtype, NULL) != MF_OK) return core_raise(state, err);
   PyErr_Format(PyExc_ValueError, "device is '%s', a dtype; astype converts the elements", text);
   return -1;
@@ -55,13 +55,9 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   return obj == NULL || obj == Py_None || obj == core_once_get(&state->cpu) ? 0 : named_device(state, obj, out);
 }
 
-static PyObject *make_device(core_state *state, DLDevice device) {
-  char name[64];
-  mf_error err;
-  if (mf_device_format(&device, name, sizeof name, &err) != MF_OK) {
-    core_raise(state, &err);
-    return NULL;
-  }
+static PyObject *make_device(DLDevice device) {
+  char name[64] = "";
+  mf_device_format(&device, name, sizeof name, NULL);
   PyObject *module = PyImport_ImportModule("moonferry._dtype");
   if (module == NULL) return NULL;
   PyObject *made = PyObject_CallMethod(module, "Device", "s", name);
@@ -80,7 +76,7 @@ PyObject *core_device_object(core_state *state, DLDevice device) {
   PyObject *key = PyLong_FromLongLong(((long long)device.device_type << 32) | (uint32_t)device.device_id);
   if (key == NULL) return NULL;
   PyObject *known = core_dict_get(state->devices, key);
-  if (known == NULL && !PyErr_Occurred()) known = core_dict_keep(state->devices, key, make_device(state, device));
+  if (known == NULL) known = core_dict_keep(state->devices, key, make_device(device));
   Py_DECREF(key);
   if (cpu && known != NULL) {
     Py_INCREF(known);
@@ -116,13 +112,10 @@ PyDoc_STRVAR(device_parse_doc,
 static PyObject *device_parse(PyObject *module, PyObject *obj) {
   core_state *state = core_state_of(module);
   DLDevice device;
-  char name[64];
-  mf_error err;
+  char name[64] = "";
   if (core_device(state, obj, &device) < 0) return NULL;
-  if (mf_device_format(&device, name, sizeof name, &err) == MF_OK)
-    return Py_BuildValue("iis", (int)device.device_type, (int)device.device_id, name);
-  core_raise(state, &err);
-  return NULL;
+  mf_device_format(&device, name, sizeof name, NULL);
+  return Py_BuildValue("iis", (int)device.device_type, (int)device.device_id, name);
 }
 
 PyDoc_STRVAR(device_count_doc,

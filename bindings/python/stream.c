@@ -211,7 +211,7 @@ static PyObject *stream_per_thread(PyObject *type, PyObject *device) {
 static int find_device(PyObject *obj, mf_stream stream, DLDevice *out) {
   static const int32_t kinds[] = {kDLCUDA, kDLROCM};
   const bool is_name = stream == MF_STREAM_DEFAULT || stream == MF_STREAM_PER_THREAD;
-  for (int k = 0; k < 2; k++) {
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     int32_t count = 0;
     mf_device_count(kinds[k], &count, NULL);
     if (is_name && count > 1) break;

@@ -436,13 +436,15 @@ for use in (mf.zeros(4, device=here).acquire, lambda stream: mf.Stream.wrap(mf.S
 """
 
 
-def test_a_stream_of_another_driver_is_refused(gpu, device):
+@pytest.mark.parametrize("count", ["1", "2"])
+def test_a_stream_of_another_driver_is_refused(gpu, device, count):
     kind, variable, library = OTHERS[gpu.kind]
     path = pathlib.Path(mf._core.__file__).parent / "sim" / library
     if not gpu.simulated or not path.exists():
         pytest.skip("the other driver is not simulated")
     command = [sys.executable, "-c", BESIDE_ANOTHER, device, f"{kind}:0"]
-    done = subprocess.run(command, env={**os.environ, variable: str(path)}, capture_output=True, text=True)
+    env = {**os.environ, variable: str(path), "SIM_DEVICES": count}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     refused, unknown = done.stdout.splitlines()
     assert refused.startswith("stream is ") and refused.endswith(f"'{kind}:0'), but one of {device} is needed")
     assert unknown.startswith("which device ") and "cannot be told; name it" in unknown

@@ -1,0 +1,42 @@
+"""Devices as the module reads and gives them."""
+
+import sys
+
+import pytest
+
+import moonferry as mf
+
+OUT_OF_RANGE = [(1 << 40, 0), (1, 1 << 40), (-(1 << 40), 0), (1, -(1 << 40)), (1 << 40, 1 << 40)]
+
+
+@pytest.mark.parametrize("pair", OUT_OF_RANGE, ids=repr)
+def test_a_pair_of_numbers_that_no_device_has_is_refused(pair):
+    with pytest.raises(ValueError, match="a device type or id is out of range"):
+        mf.empty(2, device=pair)
+
+
+@pytest.mark.parametrize("name", ["x.float32", "<class 'numpy.int8'>"])
+def test_a_dtype_in_its_place_is_named(name):
+    with pytest.raises(ValueError, match="a dtype; astype converts"):
+        mf.empty(2, device=name)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 62, 63, 64, 65, 300])
+def test_a_name_of_any_length_is_read_to_its_end(length):
+    with pytest.raises(ValueError, match='device is "' + "x" * min(length, 30)):
+        mf.empty(2, device="x" * length)
+
+
+def test_the_hosts_device_is_one_object_which_is_made_once(monkeypatch):
+    t, device = mf.zeros(2), mf.zeros(2).device
+    before = sys.getrefcount(device)
+    monkeypatch.setattr("moonferry._dtype.Device", None)
+    for _ in range(20):
+        assert t.device is device
+    assert sys.getrefcount(device) == before
+
+
+def test_what_is_no_number_is_refused():
+    for call in (lambda: mf._core._pools_trim("1"), lambda: mf._core._device_of_pointer("cuda", "1")):
+        with pytest.raises(TypeError, match="integer"):
+            call()
