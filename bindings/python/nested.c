@@ -38,9 +38,9 @@ static PyObject *items_of(PyObject *obj) {
   return items;
 }
 
+/* ${ndim}: 0 at first. */
 static int find_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   Py_INCREF(obj);
-  *ndim = 0;
   int is;
   while ((is = is_sequence(obj)) > 0) {
     PyObject *items = items_of(obj);
@@ -182,7 +182,8 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
 /* What is neither an array nor a sequence and no number either is named as what it is, not as an element. */
 static int check_alone(core_state *state, PyObject *obj) {
   const int number = PyType_Check(obj) ? 0 : PyNumber_Check(obj) ? 1 : answer_has(obj, state->names[NAME_ITEM]);
-  if (number != 0) return number < 0 ? -1 : 0;
+  if (number < 0) return -1;
+  if (number > 0) return 0;
   const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj);
   const char *remedy = several                        ? "; list() of it is taken where lists are"
                        : PyCapsule_CheckExact(obj) ? "; from_dlpack takes capsules"

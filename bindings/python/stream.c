@@ -149,7 +149,8 @@ int core_stream_argument(core_state *state, PyObject *obj, const DLDevice *devic
   if (core_is_stream(obj)) return from_stream(obj, device, out);
   if (PyLong_Check(obj)) return from_number(state, obj, device, out);
   const int found = core_stream_handle_of(state, obj, &handle);
-  if (found != 0) return found < 0 ? -1 : core_stream_from_handle(*device, handle, out);
+  if (found < 0) return -1;
+  if (found > 0) return core_stream_from_handle(*device, handle, out);
   if (PyIndex_Check(obj)) return from_number(state, obj, device, out);
   PyErr_Format(PyExc_TypeError, "stream must be a Stream, an object with __cuda_stream__, an int or None, not '%s'",
                Py_TYPE(obj)->tp_name);

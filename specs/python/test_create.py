@@ -1,6 +1,7 @@
 """Making tensors: empty, zeros, ones, full, tensor, asarray, frombuffer."""
 
 import array
+import collections
 import gc
 import mmap
 import os
@@ -433,3 +434,53 @@ class Broken:
 def test_an_error_of_a_sequence_is_what_is_raised(elements):
     with pytest.raises(ZeroDivisionError):
         mf.tensor(elements)
+
+
+class Shortens:
+    """A number that takes what stands behind it out of its list when it is read."""
+
+    def __init__(self, elements):
+        self.elements = elements
+
+    def __float__(self):
+        del self.elements[self.elements.index(self) + 1 :]
+        return 1.5
+
+
+def test_a_sequence_that_ends_where_the_next_element_would_be_is_ragged():
+    elements = [0.5]
+    elements += [Shortens(elements), 2.5]
+    with pytest.raises(ValueError, match="ragged: at depth 0 not every element has length 3"):
+        mf.tensor(elements, "float64")
+
+
+@pytest.mark.parametrize("value, dtype", [(3, "int64"), (2**63 - 1, "int64"), (2**63, "uint64")])
+def test_elements_of_an_unsigned_dtype_are_as_other_numbers(value, dtype):
+    assert mf.tensor([mf.full((), value, "uint64"), 0]).dtype == dtype
+
+
+class Scalar:
+    def item(self):
+        return 5
+
+
+@pytest.mark.parametrize("elements, expected", [(collections.deque([1, 2]), [1, 2]), (Scalar(), 5), ([Scalar()], [5])])
+def test_what_has_an_order_is_a_sequence_and_what_has_an_item_is_a_number(elements, expected):
+    assert mf.tensor(elements).tolist() == expected
+
+
+@pytest.mark.parametrize("elements", [[b"ab"], [bytearray(b"ab")], ["ab"]], ids=repr)
+def test_texts_and_bytes_are_no_sequences(elements):
+    with pytest.raises(TypeError, match=f"an element must be a number, not '{type(elements[0]).__name__}'$"):
+        mf.tensor(elements)
+
+
+def test_a_text_alone_is_no_list_of_numbers():
+    with pytest.raises(TypeError, match="not from a 'str'$"):
+        mf.tensor("12")
+
+
+@pytest.mark.parametrize("value, dtype", [(1j, "bool"), (1, "float32x4")])
+def test_what_a_dtype_does_not_take_is_an_error(value, dtype):
+    with pytest.raises(TypeError, match="not complex|no numbers"):
+        mf.tensor([value], dtype)
