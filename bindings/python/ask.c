@@ -88,10 +88,7 @@ static void choose_stream(core_import *request, question *q) {
 
 static int read_device_pair(PyObject *pair, DLDevice *out) {
   if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) return 0;
-  const long type = PyLong_AsLong(PyTuple_GET_ITEM(pair, 0));
-  const long id = PyErr_Occurred() ? -1 : PyLong_AsLong(PyTuple_GET_ITEM(pair, 1));
-  if (PyErr_Occurred()) return answer_is_no() ? 0 : -1;
-  *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};
+  if (core_device_pair(pair, out) < 0) return answer_is_no() ? 0 : -1;
   return 1;
 }
 

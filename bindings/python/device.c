@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static int device_from_pair(PyObject *pair, DLDevice *out) {
+int core_device_pair(PyObject *pair, DLDevice *out) {
   int64_t type, id;
   if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
   if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
@@ -35,7 +35,7 @@ static int refuse_device(core_state *state, const char *text, const mf_error *er
 /* Kept out of line, so that whoever names no device does not pay for this one's stack frame. */
 static __attribute__((noinline)) int named_device(core_state *state, PyObject *obj, DLDevice *out) {
   if (PyTuple_Check(obj) && PyTuple_GET_SIZE(obj) == 2 && !PyUnicode_Check(PyTuple_GET_ITEM(obj, 0)))
-    return device_from_pair(obj, out);
+    return core_device_pair(obj, out);
   if (PyLong_Check(obj) || PyFloat_Check(obj) || PyTuple_Check(obj)) {
     PyErr_Format(PyExc_TypeError,
                  "device must be a name such as 'cuda:0', or DLPack's pair of numbers (type, id), not %R", obj);

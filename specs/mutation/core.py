@@ -1,11 +1,14 @@
 """Judges a mutant of Python's extension module by Python's specs, one by one, on the host and on the simulated drivers.
 
 Those specs that start threads when they are imported, or a process of their own for most of what they do, are not
-asked: the process that holds them forks for each mutant. Of those in which Lua is at work, the two in which Lua calls
-the module are.
+asked: the process that holds them forks for each mutant. Those of OpenGL are, each file in a process of its own. Of
+those in which Lua is at work, the two in which Lua calls the module are.
 """
 
-from .bridge import Bridge
+from pathlib import Path
+
+from .bridge import Bridge, FileSpec
+from .by_python import PYTHON as PROGRAM
 from .judge import ROOT
 from .runtime import DEV, DRIVERS
 
@@ -24,6 +27,12 @@ UNASKED_OF_DEVICES = [f"test_{name}.py" for name in (
 )]  # fmt: skip
 
 
+def of_device(device):
+    """The environment of a process with a simulated driver."""
+    return {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / DRIVERS[device][0]), "SIM_EXIT": "3",
+            "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
+
+
 class Core(Bridge):
     """The module and the specs that load it."""
 
@@ -36,10 +45,12 @@ class Core(Bridge):
                  if path.name in OF_LUA or not path.name.startswith("test_lua_")]  # fmt: skip
         yield "host", [path for path in names if path.name not in UNASKED], {}
         names = [path for path in sorted((folder / "gpu").glob("test_*.py")) if path.name not in UNASKED_OF_DEVICES]
-        for device, (driver, _) in DRIVERS.items():
-            env = {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / driver), "SIM_EXIT": "3",
-                   "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
-            yield device, names, env
+        for device in DRIVERS:
+            yield device, names, of_device(device)
 
     def of_files(self):
-        return []
+        folder = ROOT / "specs" / "python"
+        for name in ("gl", "gl_order", "gpu/gl_share", "gpu/gl_texture"):
+            path = (folder / name).with_name(f"test_{Path(name).name}.py")
+            words = [PROGRAM, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
+            yield FileSpec(path.stem, words, of_device("cuda") if "gpu" in name else {})

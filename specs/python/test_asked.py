@@ -156,3 +156,24 @@ def test_what_is_no_answer_comes_out(name, error):
 def test_what_is_no_answer_comes_out_of_lua(lua, name, error):
     members, script = IN_LUA[name]
     assert list(lost_by(lua.compile(RAISES + script), members, error)) == []
+
+
+class Older(np.ndarray):
+    """An array of NumPy 1, by what __dlpack__ takes."""
+
+    def __dlpack__(self, *, stream=None):
+        return super().__dlpack__(stream=stream)
+
+
+def test_an_array_of_an_older_numpy_is_asked_again_with_what_it_takes():
+    assert mf.from_dlpack(np.arange(5).view(Older)).tolist() == [0, 1, 2, 3, 4]
+
+
+class Fails(np.ndarray):
+    def __dlpack__(self, **keywords):
+        raise ZeroDivisionError
+
+
+def test_another_error_of_such_an_array_is_the_answer():
+    with pytest.raises(ZeroDivisionError):
+        mf.from_dlpack(np.arange(5).view(Fails))

@@ -203,3 +203,39 @@ def test_who_took_the_keyword_is_believed(gpu):
     source = Promises(gpu, f"{gpu.kind}_host")
     t = mf.from_dlpack(source, device="cpu", copy=False)
     assert source.calls == [((1, 0), False)] and t.data_ptr == source.address
+
+
+NONSENSE = {
+    "three": lambda kind, number: (kind, number, 9),
+    "one": lambda kind, number: (kind,),
+    "a list": lambda kind, number: [kind, number],
+    "a text": lambda kind, number: (kind, "0"),
+    "a text first": lambda kind, number: ("cuda", number),
+    "beyond 32 bits": lambda kind, number: (kind, number + (1 << 40)),
+    "a kind beyond 32 bits": lambda kind, number: (kind + (1 << 40), number),
+}
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+def test_a_device_that_is_no_pair_of_numbers_is_as_if_it_were_not_told(gpu, device, said):
+    """Such a producer is asked for no stream; where its memory is, its struct tells."""
+
+    class Vague(Modern):
+        def __dlpack_device__(self):
+            return NONSENSE[said](*self.device)
+
+        def write(self, stream):
+            assert stream is None
+            super().write(gpu.default)
+
+    source = Vague(gpu)
+    with mf.Stream(device):
+        t = mf.from_dlpack(source)
+    assert t.tolist() == [5] * NBYTES and t.device == device
+    del t
+    source.end()
+
+
+def test_an_array_of_numpy_s_goes_to_a_gpu(gpu, device):
+    np = pytest.importorskip("numpy")
+    assert mf.from_dlpack(np.arange(5), device=device).tolist() == [0, 1, 2, 3, 4]
