@@ -34,9 +34,3 @@ def test_the_hosts_device_is_one_object_which_is_made_once(monkeypatch):
     for _ in range(20):
         assert t.device is device
     assert sys.getrefcount(device) == before
-
-
-def test_what_is_no_number_is_refused():
-    for call in (lambda: mf._core._pools_trim("1"), lambda: mf._core._device_of_pointer("cuda", "1")):
-        with pytest.raises(TypeError, match="integer"):
-            call()
