@@ -63,16 +63,13 @@ static struct sigaction python_action;
 
 /* All of the states that the main thread is in: a script that Python called from another script ends, and so does the
  * other one, unless the Python code between them catches the exception. */
-int mf__stop_signal(void) {
-  int count = 0;
+void mf__stop_signal(void) {
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
     int stop = MF__STOP_NOT;
     if (frame->state == NULL || frame->state->stop_hook == NULL) continue;
     atomic_compare_exchange_strong(&frame->state->stop, &stop, MF__STOP_SIGNAL);
     if (frame->state->owner == &mf__top) set_hook(frame->state);
-    count++;
   }
-  return count;
 }
 
 void mf__stop_renew(mf__state *state) {

@@ -22,39 +22,24 @@ static void stop_main(mf__state *state, PyObject *reason) {
 /* Takes the GIL and runs Python's handlers of the signal: their exception is the reason. Another signal may come
  * meanwhile, and then finds that none is waiting. */
 static void ask_python(mf__state *state) {
-  int waiting = MF__STOP_SIGNAL;
-  PyThreadState *thread = mf__top->thread;
-  mf__top->thread = NULL;
-  if (thread != NULL) {
-    PyEval_RestoreThread(thread);
-    mf__section_begin(&mf__top->section);
-  }
+  int waiting = MF__STOP_SIGNAL, raised;
+  const int runs = mf__top->thread != NULL;
+  if (runs) mf__run_end(mf__top);
   atomic_compare_exchange_strong(&state->stop, &waiting, MF__STOP_NOT);
   PyObject *type, *value, *trace;
-  int raised;
   MF__OUTSIDE(raised, PyErr_CheckSignals() != 0);
   mf__fetch_error(&type, &value, &trace);
-  if (raised && value != NULL) {
-    stop_main(state, value);
-    value = NULL;
-  }
+  if (raised) stop_main(state, value);
   mf__let_go(type);
-  mf__let_go(value);
   mf__let_go(trace);
-  if (thread == NULL) return;
-  mf__section_end(&mf__top->section);
-  mf__top->thread = PyEval_SaveThread();
+  if (runs) mf__run_begin(mf__top);
 }
 
-/* Throws a memory error where it can, because that runs no message handler of xpcall: a handler would run inside of
- * this hook, where there are no hooks. */
+/* Throws a memory error, because that runs no message handler of xpcall: a handler would run inside of this hook, where
+ * there are no hooks. A state with this hook has an account of its memory (open.c). */
 static void throw(lua_State *L, mf__state *state) {
-  if (state->memory != NULL) {
-    state->memory->refuse = 1;
-    lua_newuserdata(L, 64);
-    state->memory->refuse = 0;
-  }
-  luaL_error(L, "interrupted");
+  state->memory->refuse = 1;
+  lua_newuserdata(L, 64);
 }
 
 /* Whether a function of the library runs that may still come to its end. */

@@ -204,8 +204,8 @@ void mf__stop_pause(mf__state *state);
 void mf__stop_take_hook(mf__state *state);
 
 /* Called by a handler of SIGINT on the main thread: the interruptible states that this thread is in are to stop, as
- * Python's handlers will have it. Returns how many there are. */
-int mf__stop_signal(void);
+ * Python's handlers will have it. */
+void mf__stop_signal(void);
 
 /* Whether the state is to stop; and whether it is, with the reason as the pending exception then. */
 int mf__stops(mf__state *state);

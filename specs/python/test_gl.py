@@ -3,6 +3,7 @@ buffers, between threads too, and pictures up and back, each pixel checked."""
 
 import ctypes
 import gc
+import sys
 import threading
 from pathlib import Path
 
@@ -221,3 +222,30 @@ def test_a_refused_fence_is_dropped(context):
     with pytest.raises(ValueError):
         ring.done()
     assert ring.close()
+
+
+def test_a_fence_for_which_there_is_no_memory_is_none(context):
+    """Each failure many times, and nothing is left."""
+    testing, address = pytest.importorskip("_testcapi"), context._gl.value
+
+    def attempt(nth):
+        try:
+            testing.set_nomemory(nth, nth + 1)
+            return mf._core._gl_fence(address)
+        except MemoryError:
+            return None
+        finally:
+            testing.remove_mem_hooks()
+
+    def left_by(nth):
+        before = sys.getallocatedblocks()
+        for _ in range(50):
+            assert attempt(nth) is None
+        return sys.getallocatedblocks() - before
+
+    nth, ledger = 0, mf.ledger()
+    while attempt(nth) is None:
+        left_by(nth)
+        assert left_by(nth) < 25 and mf.ledger() == ledger
+        nth += 1
+    assert nth > 1

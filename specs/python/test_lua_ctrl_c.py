@@ -106,6 +106,13 @@ CTRL_C = {
         "print(lua().execute(code, ready, lambda: bool(seen)))",
         "(8, None)\n",
     ),
+    "with a handler that runs a script of its own": (
+        "seen, l = [], lua()\nscript = 'local f = ... return f() + f() + 1'\n"
+        "signal.signal(signal.SIGINT, lambda n, f: seen.append((lua().eval('(...)() + 1', int), l.execute(script, int))))\n"
+        "code = 'local r, seen = ... r() while not seen() do end return 8'\n"
+        "print(l.execute(code, ready, lambda: bool(seen)), seen)",
+        "8 [(1, 1)]\n",
+    ),
     "with a handler that does not raise, before an exception of the script's own": (
         "signal.signal(signal.SIGINT, lambda n, f: None)\ndef f():\n    send_now(2)\n    raise KeyError\n"
         "print(lua().eval('(pcall(...))', f))",
