@@ -154,26 +154,36 @@ del t
 def test_what_is_imported_again_leaves_nothing_of_what_was_there_before():
     """What Moonferry does at the end is done, as at the end: then nothing else holds the first one."""
     body = """
-import atexit, gc
+import atexit, gc, weakref
 producer = abi.Producer()
 class Slotted:
     __slots__ = ()
-    def __dlpack__(self, **kwargs): return producer.capsule()
+    def __dlpack__(self, **kwargs):
+        kept.append(kwargs["max_version"])
+        return producer.capsule()
+kept, resolves = [], []  # what the module has; the latest one's is there still
 words = ["max_version", "dl_device", "copy", "stream"]
 version = tuple([1, 3])
 def again():
+    kept.clear()
     atexit._run_exitfuncs()
     for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
     import moonferry as mf
     gc.collect()
+    assert all(resolve() is None for resolve in resolves)
     t = mf.zeros((2,))
-    assert abi.managed(t.__dlpack__(max_version=version)).flags == 0
+    assert abi.managed(t.__dlpack__(max_version=version, copy=None)).flags == 0
     assert mf.into(mf.Tensor, t).data_ptr == t.data_ptr
     mf.from_dlpack(Slotted())
+    assert str(t.dtype) == "float32" and str(t.device) == "cpu"
+    kept.append(t.__dlpack_device__())
+    assert mf.zeros(1, float).ndim == 1
+    resolves[:] = [weakref.ref(sys.modules["moonferry._dtype"].resolve)]
     many = [mf.zeros(1) for _ in range(200)]
+called_by = next(names for names in again.__code__.co_consts if names == ("max_version", "copy"))
 def count():
     gc.collect()
-    shared = [*words, version, Slotted]
+    shared = [*words, version, called_by, Slotted]
     return [sys.getrefcount(x) for x in shared], len(gc.get_objects()), sys.getallocatedblocks()
 del mf
 for _ in range(3): again()
@@ -183,6 +193,9 @@ now = count()
 assert now[0] == references, (now[0], references)
 assert abs(now[1] - objects) < 10, (now[1], objects)
 assert now[2] - blocks < 100, (now[2], blocks)
+of_the_last = list(kept)
+again()
+assert [sys.getrefcount(of_the_last.pop()) for _ in range(2)] == [1, 1]
 """
     done = run(body)
     assert (done.returncode, done.stderr) == (0, "")
@@ -207,6 +220,30 @@ assert producer.deletes == 1
 """
     done = run(body)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_has_the_exchange_table_of_a_module_that_is_gone_is_told():
+    body = """
+import atexit, gc
+table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
+to_py = abi.ToPyObject(table.managed_tensor_to_py_object_no_sync)
+atexit._run_exitfuncs()
+for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
+del mf
+c.pythonapi.PyInterpreterState_Get.restype = c.c_void_p
+get_dict = c.pythonapi.PyInterpreterState_GetDict
+get_dict.argtypes, get_dict.restype = [c.c_void_p], c.py_object
+del get_dict(c.pythonapi.PyInterpreterState_Get())["moonferry._core"]
+gc.collect()
+producer, out = abi.Producer(), c.c_void_p()
+try:
+    to_py(c.addressof(producer.struct), c.byref(out))
+except RuntimeError as error:
+    print(error)
+assert producer.deletes == 1
+"""
+    done = run(body, PYTHONMALLOC="debug")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "moonferry is not imported\n", "")
 
 
 def test_subinterpreters_are_refused():
