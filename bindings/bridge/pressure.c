@@ -32,14 +32,12 @@ static PyObject *nbytes_said_by(PyObject *object) {
 
 /* 1, 0, or -1 with an exception. */
 static int has_nbytes(PyTypeObject *type) {
-  if (known_nbytes(type) < 0) {
-    PyObject *found = nbytes_said_by((PyObject *)type);
-    if (PyErr_Occurred()) return -1;
-    atomic_store_explicit(&known[((uintptr_t)type >> 6) % 256], (uintptr_t)type + (found != NULL),
-                          memory_order_relaxed);
-    Py_DecRef(found);
-  }
-  return known_nbytes(type) > 0;
+  if (known_nbytes(type) == 1) return 1;
+  PyObject *found = nbytes_said_by((PyObject *)type);
+  if (PyErr_Occurred()) return -1;
+  atomic_store_explicit(&known[((uintptr_t)type >> 6) % 256], (uintptr_t)type + (found != NULL), memory_order_relaxed);
+  Py_DecRef(found);
+  return found != NULL;
 }
 
 /* 0 where there is no guess; with an exception where what came is no answer. */
@@ -47,10 +45,10 @@ static double nbytes_of(PyObject *object) {
   const int has = has_nbytes(Py_TYPE(object));
   PyObject *value = has > 0 ? nbytes_said_by(object) : NULL;
   const double nbytes = value != NULL ? PyFloat_AsDouble(value) : 0;
-  const bool guessed = value != NULL && !PyErr_Occurred();
-  if (!guessed) (void)answer_is_no();
   Py_DecRef(value);
-  return guessed ? nbytes : 0;
+  if (PyErr_Occurred() == NULL) return nbytes;
+  (void)answer_is_no();
+  return 0;
 }
 
 static void relieve(lua_State *L) {
