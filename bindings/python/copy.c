@@ -14,7 +14,7 @@ int core_copy_watched(core_state *state, mf_tensor *dst, const mf_tensor *src, P
     PyThreadState *saved = PyEval_SaveThread();
     const int status = mf_tensor_copy_part(dst, src, &done, &err);
     PyEval_RestoreThread(saved);
-    if (status != MF_OK) return core_raise_element(state, &err, dst);
+    if (status != MF_OK) return core_raise(state, &err);
     PyObject *answer = PyObject_CallFunction(progress, "LL", (long long)done, (long long)total);
     if (answer == NULL) return -1;
     Py_DECREF(answer);

@@ -130,7 +130,6 @@ static inline core_state *core_state_of_tensor(PyObject *tensor) {
 
 /* errors.c: each sets an exception and returns -1. */
 int core_raise(core_state *state, const mf_error *err);
-int core_raise_element(core_state *state, const mf_error *err, const mf_tensor *t);
 int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer);
 int core_refuse(core_state *state, const char *format, ...);
 void core_chain(PyObject *type, PyObject *value, PyObject *traceback);

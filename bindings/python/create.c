@@ -188,8 +188,7 @@ static PyObject *equal_tensors(PyObject *module, PyObject *left, PyObject *right
   const int status = mf_tensor_equal(a, b, &same, &err);
   PyEval_RestoreThread(saved);
   if (status == MF_OK) return PyBool_FromLong(same);
-  const bool first = !core_host_reads(mf_tensor_dltensor(a)->device);
-  core_raise_element(core_state_of(module), &err, first ? a : b);
+  core_raise(core_state_of(module), &err);
   return NULL;
 }
 

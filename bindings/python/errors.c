@@ -51,21 +51,6 @@ int core_raise(core_state *state, const mf_error *err) {
   return -1;
 }
 
-/* Elements are not read or written one by one on a device: that is a mistake, not a missing device. */
-int core_raise_element(core_state *state, const mf_error *err, const mf_tensor *t) {
-  const DLDevice device = mf_tensor_dltensor(t)->device;
-  char name[64] = "";
-  if (err->status != MF_EDEVICE) return core_raise(state, err);
-  if (core_host_reads(device)) { /* managed memory of a GPU that does not share it; the message says of which */
-    PyErr_SetString(PyExc_TypeError, err->message);
-    return -1;
-  }
-  mf_device_format(&device, name, sizeof name, NULL);
-  PyErr_Format(PyExc_TypeError, "the elements are on %s, where the host cannot use them; to(\"cpu\") copies the tensor",
-               name);
-  return -1;
-}
-
 /* What ${what} could not do with an exchanged tensor; ${producer} (may be NULL) is named by its type. */
 int core_raise_exchange(core_state *state, const mf_error *err, const char *what, PyObject *producer) {
   PyObject *type = err->status == MF_ENOMEM ? PyExc_MemoryError : state->exchange_error;

@@ -138,7 +138,7 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   /* A dtype without arithmetic has no Python number: a view of the one element is what is left. What is out of bounds
    * is out of bounds there, too, and said in words of an index. */
   if (status == MF_EDTYPE || status == MF_EBOUNDS) return get_view(self, key);
-  core_raise_element(core_state_of_tensor(self), &err, t);
+  core_raise(core_state_of_tensor(self), &err);
   return NULL;
 }
 
@@ -171,7 +171,7 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
     Py_XDECREF(get_view(self, key)); /* which says it in words of an index */
     return -1;
   }
-  return status == MF_OK ? 0 : core_raise_element(state, &err, core_handle(self));
+  return status == MF_OK ? 0 : core_raise(state, &err);
 }
 
 static int fill_with(core_state *state, mf_tensor *target, PyObject *value) {
@@ -237,7 +237,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
   if (progress != NULL)
     rc = core_copy_watched(state, target, wide, progress);
   else
-    rc = core_cast(target, wide, &err) == MF_OK ? 0 : core_raise_element(state, &err, target);
+    rc = core_cast(target, wide, &err) == MF_OK ? 0 : core_raise(state, &err);
   mf_tensor_release(wide);
   return rc;
 }

@@ -94,7 +94,7 @@ static PyObject *cast_to(PyObject *self, DLDataType dtype) {
     if (status != MF_OK) mf_tensor_release(out);
   }
   if (status == MF_OK) return core_tensor_new(core_state_of_tensor(self), out);
-  core_raise_element(core_state_of_tensor(self), &err, core_handle(self));
+  core_raise(core_state_of_tensor(self), &err);
   return NULL;
 }
 

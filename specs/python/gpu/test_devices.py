@@ -1,5 +1,6 @@
 """A GPU as an object of Python's, and the functions that concern a whole device, where the driver fails."""
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -61,6 +62,25 @@ def test_a_failing_driver_is_named(gpu, device, what):
     CALLS[what](s, other)
     mf.synchronize(device)
     gpu.free(memory)
+
+
+def test_an_error_of_the_driver_leaves_no_object(gpu, device):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver can be told to fail")
+    s = mf.Stream(device)
+    gpu.lib.sim_fail(f"{'cu' if gpu.kind == 'cuda' else 'hip'}StreamQuery:4711:on".encode())
+
+    def blocks():
+        for _ in range(50):
+            with contextlib.suppress(mf.DriverError):
+                s.query()
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    blocks()
+    before = blocks()
+    assert blocks() - before < 25
+    gpu.reset()
 
 
 class Indexed:
