@@ -23,8 +23,8 @@ from .schemata import MARKS_NBYTES
 LUA = ROOT / "lua" / "moonferry"
 # Those that own something, or order somebody's work. Not those that look for a library or an interpreter on the disk.
 FILES = [f"{name}.lua" for name in (
-    "bulk crossing exchange external finalizer foreign gl gl_fence gl_picture gl_ring gl_share gl_texture guard life "
-    "owner place pressure python ring scope stream tensor transfer view"
+    "bulk create crossing device element exchange external fields finalizer foreign gl gl_fence gl_picture gl_ring "
+    "gl_share gl_texture guard life npy owner place pressure python ring scope stream tensor transfer view"
 ).split()]  # fmt: skip
 # Specs of pages, of a large environment, and those that count memory or what LuaJIT has compiled.
 UNASKED = "engines_docs|python_docs|python_environment|python_reload|compile"
