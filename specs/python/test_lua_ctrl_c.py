@@ -108,7 +108,8 @@ CTRL_C = {
     ),
     "with a handler that runs a script of its own": (
         "seen, l = [], lua()\nscript = 'local f = ... return f() + f() + 1'\n"
-        "signal.signal(signal.SIGINT, lambda n, f: seen.append((lua().eval('(...)() + 1', int), l.execute(script, int))))\n"
+        "run = lambda n, f: seen.append((lua().eval('(...)() + 1', int), l.execute(script, int)))\n"
+        "signal.signal(signal.SIGINT, run)\n"
         "code = 'local r, seen = ... r() while not seen() do end return 8'\n"
         "print(l.execute(code, ready, lambda: bool(seen)), seen)",
         "8 [(1, 1)]\n",
