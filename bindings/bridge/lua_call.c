@@ -20,12 +20,11 @@ PyObject *mf__results(lua_State *L, int first) {
 
 static int call_body(lua_State *L, void *data) {
   struct call *call = data;
-  int first = lua_gettop(L) + 1;
   mf__room_for(L, call->count, "too many arguments");
   mf__value_push(L, call->callee);
   mf__push_items(L, call->arguments, call->count);
   mf__run(L, (int)call->count, LUA_MULTRET);
-  call->result = mf__results(L, first);
+  call->result = mf__results(L, 1);
   return 0;
 }
 

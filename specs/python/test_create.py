@@ -457,6 +457,7 @@ def test_a_sequence_that_ends_where_the_next_element_would_be_is_ragged():
 @pytest.mark.parametrize("value, dtype", [(3, "int64"), (2**63 - 1, "int64"), (2**63, "uint64")])
 def test_elements_of_an_unsigned_dtype_are_as_other_numbers(value, dtype):
     assert mf.tensor([mf.full((), value, "uint64"), 0]).dtype == dtype
+    assert mf.tensor([mf.full((), 3, "uint64"), -1]).tolist() == [3, -1]
 
 
 class Scalar:

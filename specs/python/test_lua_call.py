@@ -1,5 +1,6 @@
 """Calls between Python and Lua: arguments, results, coroutines, the ways in."""
 
+import ctypes
 import functools
 import gc
 import sys
@@ -8,6 +9,8 @@ import threading
 import pytest
 
 import moonferry as mf
+
+CALLABLE = "setmetatable({}, {__call = function(self, x) return x end})"
 
 
 @pytest.fixture
@@ -215,3 +218,37 @@ def test_python_is_not_called_where_the_c_stack_has_little_room(lua):
     assert len(found) > 3 and found[:-1] == [(True, "y")] * (len(found) - 1)
     assert found[-1][0] is False and "C stack overflow" in found[-1][1]
     assert lua.eval("1 + 1") == 2
+
+
+def test_no_keywords_are_none(lua):
+    function, table = lua.eval("function(x) return x end"), lua.eval(CALLABLE)
+    vectorcall = ctypes.pythonapi.PyObject_Vectorcall
+    vectorcall.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_size_t, ctypes.py_object]
+    vectorcall.restype = ctypes.py_object
+    assert function(*(1,), **{}) == table(*(1,), **{}) == 1
+    assert vectorcall(function, None, 0, ()) is None
+    for callee in (function, table):
+        with pytest.raises(TypeError, match="takes no keyword arguments"):
+            callee(x=1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 40])  # with so many the call has a frame of its own in Lua
+def test_a_call_without_results_takes_no_reference_of_none(lua, count):
+    before = sys.getrefcount(None)
+    for callee in (lua.eval("function() end"), lua.eval("setmetatable({}, {__call = function() end})")):
+        for _ in range(500):
+            assert callee(*range(count)) is None
+    assert abs(sys.getrefcount(None) - before) < 400
+
+
+def test_a_call_of_a_table_leaves_nothing(lua):
+    table, arguments = lua.eval(CALLABLE), tuple(range(10))
+
+    def blocks():
+        for _ in range(100):
+            table(*arguments)
+        return sys.getallocatedblocks()
+
+    blocks()
+    before = blocks()
+    assert blocks() - before < 50

@@ -22,6 +22,7 @@ function pair(first, other) return { first, x = other } end
 function long(last) local list = {} for i = 1, 258 do list[i] = 1 end list[259] = last return list end
 function yields(...) coroutine.yield(...) end
 values = {1, 2, 3, x = 5}
+callable = setmetatable({}, {__call = function(self, x) return x end})
 """
 
 
@@ -36,6 +37,7 @@ def failing():
 
 OPERATIONS = {
     "a call": lambda g: g.add(1, 2),
+    "a call of a table": lambda g: g["callable"](1),
     "a text": lambda g: g.same("text" * 10),
     "bytes": lambda g: g.same(b"bytes" * 10),
     "a tensor": lambda g: g.same(g.tensor),
