@@ -1,5 +1,6 @@
 -- Tensors between Lua and the Python that it hosts: the same memory on both sides.
 local ffi = require "ffi"
+local helper = require "helper"
 local mf = require "moonferry"
 local py = require "moonferry.python"
 local collect, has = require("hosted").collect, require("hosted").has
@@ -22,6 +23,19 @@ describe("tensors through moonferry.python", function()
   after_each(function()
     collect()
     assert.are.same(before, mf.ledger())
+  end)
+
+  it("looks for the package of Python, which is not imported, without leaving a reference", function()
+    local output, code = helper.luajit [[
+local py = require "moonferry.python"
+py.exec "import sys\ndef references(): return sys.getrefcount('moonferry')"
+local before = py.main.references()
+for _ = 1, 100 do py.eval "object()" end
+assert(not py.eval "'moonferry' in sys.modules")
+print(py.main.references() - before)
+]]
+    assert.are.equal(0, code, output)
+    assert.is_true(tonumber(output) < 50, output)
   end)
 
   it("tells what to do with an array in the place of a tensor", function()
