@@ -32,7 +32,7 @@ static PyObject *new_thread(lua_State *L, int index) {
 
 static PyObject *make_thread(lua_State *L, int index) {
   lua_State *coroutine = lua_tothread(L, index);
-  int begun = lua_status(coroutine) != 0 || status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
+  int begun = status_of(coroutine) != SUSPENDED || lua_gettop(coroutine) != 1;
   if (begun || !mf__top->bridge->policy->starts_coroutines) return new_thread(L, index);
   lua_pushvalue(coroutine, 1);
   lua_xmove(coroutine, L, 1);

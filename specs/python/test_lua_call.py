@@ -252,3 +252,26 @@ def test_a_call_of_a_table_leaves_nothing(lua):
     blocks()
     before = blocks()
     assert blocks() - before < 50
+
+
+BEGUN = {
+    "runs": "co = coroutine.create(function() f(co) end) coroutine.resume(co)",
+    "has resumed the one that runs": "local inner = coroutine.create(function() f(co) end)"
+    " co = coroutine.create(function() coroutine.resume(inner) end) coroutine.resume(co)",
+    "has yielded": "co = coroutine.create(coroutine.yield) coroutine.resume(co, 5) f(co)",
+    "has ended": "co = coroutine.create(tostring) coroutine.resume(co, 5) f(co)",
+    "has failed": "co = coroutine.create(error) coroutine.resume(co, 'why') f(co)",
+}
+
+
+@pytest.mark.parametrize("how", BEGUN)
+def test_a_coroutine_that_has_begun_is_not_one_to_begin(lua, how):
+    seen = []
+    lua.execute(f"local f, co = ... {BEGUN[how]}", seen.append)
+    assert type(seen[0]).__name__ == "LuaThread"
+    assert type(lua.eval("coroutine.create(print)")).__name__ == "LuaCoroutineFunction"
+
+
+def test_a_coroutine_that_python_was_given_can_be_begun_by_lua(lua):
+    code = "local f = ... local co = coroutine.create(function(x) return x + 1 end) f(co) return coroutine.resume(co, 4)"
+    assert lua.execute(code, lambda coroutine: None) == (True, 5)
