@@ -190,6 +190,12 @@ local function flatten(values, shape, axis, path, flat)
   end
 end
 
+local function put_all(line, flat)
+  for i = 1, #flat do
+    line:put(i - 1, flat[i])
+  end
+end
+
 local function store_all(t, flat)
   local info = tensor.info(t)
   if info.plain then
@@ -203,10 +209,11 @@ local function store_all(t, flat)
   if not line then
     return nil, message, code
   end
-  for i = 1, #flat do
-    line:put(i - 1, flat[i])
-  end
+  local ok, failure = pcall(put_all, line, flat)
   line:close()
+  if not ok then
+    error(failure, 0)
+  end
   return true
 end
 

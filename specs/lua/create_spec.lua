@@ -202,6 +202,18 @@ describe("wrap", function()
     assert.is_nil(watch[1])
   end)
 
+  it("leaves nothing where a value is refused, before anything is collected", function()
+    local before = mf.ledger()
+    for _, call in ipairs {
+      function() mf.full({ 1000 }, "many") end, function() mf.full({ 4 }, {}, "int8") end,
+      function() mf.full({ 4 }, 300, "int8") end, function() mf.tensor({ 1, 2, "many" }) end,
+      function() mf.tensor({ 1, 300 }, "int4") end,
+    } do
+      assert.is_false(pcall(call))
+      assert.are.same(before, mf.ledger())
+    end
+  end)
+
   it("drops the owner at once when the tensor is closed and nothing else uses the memory", function()
     local watch = setmetatable({}, { __mode = "v" })
     local t

@@ -135,6 +135,23 @@ gpu.describe("a driver that fails", function()
     end)
   end
 
+  it("gives no tensor that it could not fill, and nothing is left of it", function()
+    if not gpu.simulated() then
+      return
+    end
+    local before = mf.ledger()
+    gpu.sim.sim_fail(gpu.kind == "cuda" and "cuMemsetD8Async:999:on" or "hipMemsetD8Async:999:on")
+    for _, make in ipairs { mf.zeros, mf.ones, function(...) return mf.full({ 64 }, 3, select(2, ...)) end } do
+      local t, message, code = make({ 64 }, "uint8", { device = D })
+      assert.is_nil(t)
+      assert.matches("answered 999", message)
+      assert.are.equal(mf.EDRIVER, code)
+      assert.are.equal(before.tensors, mf.ledger().tensors)
+    end
+    gpu.sim.sim_reset()
+    mf.synchronize(D)
+  end)
+
   it("names the call and the driver's own code", function()
     if not gpu.simulated() then
       return
