@@ -209,18 +209,12 @@ local function store_all(t, flat)
   if not line then
     return nil, message, code
   end
-  local ok, failure = pcall(put_all, line, flat)
-  line:close()
-  if not ok then
-    error(failure, 0)
-  end
+  tensor.closing(line, put_all, flat)
   return true
 end
 
 local function to_device(t, name)
-  local moved, message, code = t:to(name, { copy = true })
-  t:close()
-  return moved, message, code
+  return tensor.closing(t, t.to, name, { copy = true })
 end
 
 --- Returns a new tensor with the values of nested tables, or with one value (ndim 0). `mf.complex(re, im)` makes

@@ -414,9 +414,7 @@ function Tensor:tolist()
   if not host then
     return nil, message, code
   end
-  local values = nested(host, {}, 1)
-  host:close()
-  return values
+  return tensor.closing(host, nested, {}, 1)
 end
 
 return Tensor

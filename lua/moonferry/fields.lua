@@ -92,15 +92,11 @@ local function field_of(bytes, f)
     return nil, message, code
   end
   local t
-  t, message, code = first:reinterpret(f.dtype)
-  first:close()
+  t, message, code = tensor.closing(first, first.reinterpret, f.dtype)
   if not t or not f.flat then
     return t, message, code
   end
-  local flat
-  flat, message, code = t:view(view.all, 0)
-  t:close()
-  return flat, message, code
+  return tensor.closing(t, t.view, view.all, 0)
 end
 
 local function split(bytes, parsed)
@@ -169,9 +165,7 @@ function fields.of(base, ...)
   elseif not bytes then
     return answer(stride, nil, message, code)
   end
-  local made, reason, status = split(bytes, parsed)
-  bytes:close()
-  return answer(stride, made, reason, status)
+  return answer(stride, tensor.closing(bytes, split, parsed))
 end
 
 return fields

@@ -130,11 +130,7 @@ local function values(t)
     return host_values(t)
   end
   local host = t:to("cpu")
-  local text = host and host_values(host)
-  if host then
-    host:close()
-  end
-  return text
+  return host and tensor.closing(host, host_values)
 end
 
 --- The description, and the values where they can be read: a GPU's are copied to the host once, as a whole.

@@ -62,10 +62,7 @@ local function compact_on_host(t)
   if not host or host.is_contiguous then
     return host, message, code
   end
-  local copy
-  copy, message, code = host:copy()
-  host:close()
-  return copy, message, code
+  return tensor.closing(host, host.copy)
 end
 
 --- Writes a tensor to a file in NumPy's format, which numpy.load reads. A GPU's memory is copied to the host once.
@@ -250,10 +247,7 @@ local function load_from(file)
   elseif not what.fortran or #what.shape < 2 then
     return t
   end
-  local turned
-  turned, message, code = t:permute_dims()
-  t:close()
-  return turned, message, code
+  return tensor.closing(t, t.permute_dims)
 end
 
 --- Reads a file in NumPy's format into a new tensor on the host. Fortran order is kept, as strides; a foreign byte

@@ -354,6 +354,18 @@ function Tensor:close()
   end
 end
 
+--- Returns what fn(t, ...) does, three values at most, or raises what that raises. The tensor is closed in either case.
+---@param t moonferry.Tensor
+---@param fn fun(t: moonferry.Tensor, ...): any, any, any
+function tensor.closing(t, fn, ...)
+  local ok, result, message, code = pcall(fn, t, ...)
+  t:close()
+  if not ok then
+    error(result, 0)
+  end
+  return result, message, code
+end
+
 local take_answer, leave_answer = places.of_answers "int32_t[1]"
 
 --- Call this before an engine takes wrapped memory back. From then on this tensor, and every tensor that shares its

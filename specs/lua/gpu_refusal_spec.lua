@@ -152,6 +152,14 @@ gpu.describe("a driver that fails", function()
     mf.synchronize(D)
   end)
 
+  it("has no copy on the host left where elements are no numbers", function()
+    local t = mf.empty({ 2 }, "float32x4", { device = D })
+    local before = mf.ledger()
+    assert.is_false(pcall(t.tolist, t))
+    assert.are.same(before, mf.ledger())
+    t:close()
+  end)
+
   it("names the call and the driver's own code", function()
     if not gpu.simulated() then
       return
