@@ -131,10 +131,7 @@ static PyObject *device_count(PyObject *module, PyObject *kind) {
   PyThreadState *saved = PyEval_SaveThread();
   const int status = mf_device_count((int32_t)device.device_type, &count, &err);
   PyEval_RestoreThread(saved);
-  if (status == MF_OK) return Py_BuildValue("iO", (int)count, Py_None);
-  if (status == MF_EDEVICE) return Py_BuildValue("is", 0, err.message);
-  core_raise(state, &err);
-  return NULL;
+  return status == MF_OK ? Py_BuildValue("iO", (int)count, Py_None) : Py_BuildValue("is", 0, err.message);
 }
 
 typedef int (*device_fn)(const DLDevice *device, mf_error *err);

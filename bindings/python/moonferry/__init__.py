@@ -140,10 +140,10 @@ def _release_all() -> None:
 
 
 def device_count(kind: str = "cuda") -> int:
-    """Returns the number of devices of a kind: "cuda", "rocm", "cpu" ...; 0 if the driver is missing (see
+    """Returns the number of devices of a kind: "cuda", "rocm", "cpu" ...; 0 if the driver is missing or fails (see
     device_reason).
 
-    Raises ValueError if kind is not a known name, DriverError if the driver fails.
+    Raises ValueError if kind is not a known name.
     """
     return _core._device_count(kind)[0]
 

@@ -128,3 +128,15 @@ def test_with_one_gpu_a_name_is_its_stream(cuda):
     command = [sys.executable, "-c", ALONE, cuda.kind, str(cuda.default)]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.parametrize("call", ["Init", "count"])
+@pytest.mark.parametrize("status", [2, 999])
+def test_a_driver_that_does_not_start_has_no_devices_and_says_why(gpu, call, status):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver can be told to fail")
+    name = gpu.names["init" if call == "Init" else "count"]
+    code = f"import moonferry as mf; print(mf.device_count({gpu.kind!r}), mf.device_reason({gpu.kind!r}))"
+    env = {**os.environ, "SIM_FAIL": f"{name}:{status}:on"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.startswith("0 ") and f"{name} answered {status}" in done.stdout, done.stderr
