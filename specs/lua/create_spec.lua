@@ -202,6 +202,17 @@ describe("wrap", function()
     assert.is_nil(watch[1])
   end)
 
+  it("takes table.pack's count for what it is, and one 64-bit number", function()
+    assert.are.same({ 1, 2 }, mf.tensor({ 1, 2, n = 2 }):tolist())
+    helper.refuses("expected a list that counts from 1, got the key \"n\"", mf.tensor, { 1, 2, n = 3 })
+    helper.refuses("expected a list that counts from 1, got the key \"x\"", mf.tensor, { 1, 2, n = 2, x = 1 })
+    assert.are.equal(5, mf.tensor(5LL, "float64"):item())
+  end)
+
+  it("names the device that there is none of before it makes anything", function()
+    helper.refuses(": device: expected a name such as", mf.tensor, { {} }, "nothing", { device = 5 })
+  end)
+
   it("leaves nothing where a value is refused, before anything is collected", function()
     local before = mf.ledger()
     for _, call in ipairs {

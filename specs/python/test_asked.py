@@ -170,10 +170,14 @@ def test_an_array_of_an_older_numpy_is_asked_again_with_what_it_takes():
 
 
 class Fails(np.ndarray):
+    calls = 0
+
     def __dlpack__(self, **keywords):
+        Fails.calls += 1
         raise ZeroDivisionError
 
 
 def test_another_error_of_such_an_array_is_the_answer():
     with pytest.raises(ZeroDivisionError):
         mf.from_dlpack(np.arange(5).view(Fails))
+    assert Fails.calls == 1
