@@ -162,7 +162,7 @@ class Slotted:
         kept.append(kwargs["max_version"])
         return producer.capsule()
 kept, resolves = [], []  # what the module has; the latest one's is there still
-words = ["max_version", "dl_device", "copy", "stream"]
+words = ["max_version", "dl_device", "copy", "stream", "is_neg", "is_conj"]
 version = tuple([1, 3])
 def again():
     kept.clear()
