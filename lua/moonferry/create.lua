@@ -313,7 +313,7 @@ local function wrap_held(object, like, flags, at, err)
   if object ~= false then
     release_flag = owner.hold(object)
     if not release_flag then
-      ffi.copy(err[0].message, "no memory for the owner's record")
+      ffi.copy(err.message, "no memory for the owner's record")
       return C.MF_ENOMEM
     end
   end

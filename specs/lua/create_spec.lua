@@ -209,6 +209,25 @@ describe("wrap", function()
     assert.are.equal(5, mf.tensor(5LL, "float64"):item())
   end)
 
+  it("takes the first page for no address, and what follows for one", function()
+    local array = ffi.typeof "int8_t *"
+    helper.refuses("pointer is 0xfff, which is no address", mf.wrap, ffi.cast(array, 4095), 1, "int8")
+    local t = mf.wrap(ffi.cast(array, 4096), 1, "int8", { owner = false })
+    assert.are.equal(ffi.cast(array, 4096), t:ptr())
+    t:close()
+  end)
+
+  it("says that there is no memory for the owner's record", function()
+    local owner, memory = require "moonferry.owner", ffi.new("int8_t[4]")
+    local hold = owner.hold
+    owner.hold = function() end
+    local t, message, code = mf.wrap(memory, 4, "int8")
+    owner.hold = hold
+    assert.is_nil(t)
+    assert.are.equal("wrap: no memory for the owner's record", message)
+    assert.are.equal(mf.ENOMEM, code)
+  end)
+
   it("names the device that there is none of before it makes anything", function()
     helper.refuses(": device: expected a name such as", mf.tensor, { {} }, "nothing", { device = 5 })
   end)
