@@ -66,6 +66,19 @@ sys.meta_path.insert(0, Slow())
 end)
 
 describe("py.finish", function()
+  it("leaves what other libraries lent to be given back without Python", function()
+    local output = helper.luajit [[
+local helper = require "helper"
+local mf, py = require "moonferry", require "moonferry.python"
+local struct, count = helper.managed()
+local t = mf.from_dlpack(struct)
+print(py.eval "1", py.finish { wait = 20 })
+t:close()
+print(count[0])
+]]
+    assert.are.equal("1\ttrue\n1\n", output)
+  end)
+
   it("says what it takes", function()
     for shown, wait in pairs { ['"soon"'] = "soon", ["-1"] = -1, ["nan"] = 0 / 0, ["1000000000"] = 1e9 } do
       helper.refuses("py.finish: wait is " .. shown .. "; seconds from 0 to 86400 are expected", function()

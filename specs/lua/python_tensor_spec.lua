@@ -25,6 +25,22 @@ describe("tensors through moonferry.python", function()
     assert.are.same(before, mf.ledger())
   end)
 
+  it("says why where the package of Python cannot be imported", function()
+    local output, code = helper.luajit [[
+local mf, py = require "moonferry", require "moonferry.python"
+py.exec "import sys\nsys.modules['moonferry'] = None"
+local before = mf.ledger().tensors
+for _ = 1, 2 do
+  local ok, e = pcall(py.builtins.id, mf.zeros(2))
+  print(ok, (tostring(e):gsub("\n.*", "")))
+end
+py.exec "del sys.modules['moonferry']"
+print(py.builtins.len(mf.zeros(2)))
+]]
+    assert.are.equal(0, code, output)
+    assert.matches("^false\t.*moonferry.*\nfalse\t.*moonferry.*\n2\n$", output)
+  end)
+
   it("looks for the package of Python, which is not imported, without leaving a reference", function()
     local output, code = helper.luajit [[
 local py = require "moonferry.python"
