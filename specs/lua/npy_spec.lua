@@ -107,6 +107,86 @@ def write(path, kind):
     end)
   end
 
+  -- A file with this text in the place of NumPy's description, and these bytes behind it.
+  local function written(version, text, data)
+    local file = assert(io.open(path, "wb"))
+    local digits = version == 1 and 2 or 4
+    text = text .. (" "):rep(-(8 + digits + #text + 1) % 64) .. "\n"
+    local size = ""
+    for k = 0, digits - 1 do
+      size = size .. string.char(math.floor(#text / 256 ^ k) % 256)
+    end
+    file:write("\147NUMPY", string.char(version, 0), size, text, data)
+    file:close()
+  end
+
+  it("writes what NumPy does: a type of one byte has no order, and the elements begin at a multiple of 64", function()
+    for dtype, descr in pairs { int8 = "'|i1'", bool = "'|b1'", float32 = "'<f4'" } do
+      local t = mf.zeros({ 3 }, dtype)
+      assert.is_true(mf.save(path, t))
+      local file = assert(io.open(path, "rb"))
+      local text = file:read "*a"
+      file:close()
+      assert.is_truthy(text:find(descr, 1, true), dtype)
+      assert.are.equal(0, (#text - t.nbytes) % 64)
+      assert.are.equal("\n", text:sub(-t.nbytes - 1, -t.nbytes - 1))
+      t:close()
+    end
+  end)
+
+  it("reads each version, Fortran's order of two axes, 64 axes and the machine's own order", function()
+    local function read(version, descr, fortran, shape, data)
+      written(version, ("{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }"):format(descr, fortran, shape), data)
+      local t, message = mf.load(path)
+      local values = t and t:tolist()
+      if t then
+        t:close()
+      end
+      return values, message
+    end
+    for version = 1, 3 do
+      assert.are.same({ 1, 2 }, (read(version, "|u1", "False", "2,", "\1\2")))
+    end
+    assert.is_nil((read(4, "|u1", "False", "2,", "\1\2")))
+    assert.are.same({ { 1, 3, 5 }, { 2, 4, 6 } }, (read(1, "|u1", "True", "2, 3", "\1\2\3\4\5\6")))
+    assert.are.same({ 1, 2 }, (read(1, "=u2", "False", "2,", "\1\0\2\0")))
+    assert.is_table((read(1, "|u1", "False", ("1, "):rep(64), "\1")))
+    assert.is_nil((read(1, "|u1", "False", ("1, "):rep(65), "\1")))
+  end)
+
+  it("leaves nothing where it fails, before anything is collected", function()
+    local t = mf.zeros { 4, 6 }
+    local turned = t:permute_dims()
+    local before = mf.ledger()
+    local full, why = mf.save("/dev/full", turned)
+    assert.is_nil(full)
+    assert.matches("No space left", why)
+    assert.are.same(before, mf.ledger())
+    assert.is_nil((mf.save("/nowhere/at/all", turned)))
+    assert.are.same(before, mf.ledger())
+    assert.is_true(mf.save(path, turned))
+    assert.are.same(before, mf.ledger())
+    written(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "1234567")
+    local function files()
+      local pipe = assert(io.popen("ls /proc/" .. io.open("/proc/self/stat"):read():match "%d+" .. "/fd | wc -l"))
+      local count = tonumber(pipe:read())
+      pipe:close()
+      return count
+    end
+    collectgarbage()
+    local open = files()
+    collectgarbage "stop"
+    for _ = 1, 20 do
+      assert.is_nil((mf.load(path)))
+    end
+    local now = files()
+    collectgarbage "restart"
+    assert.is_true(now < open + 10, now - open)
+    assert.are.same(before, mf.ledger())
+    t:close()
+    turned:close()
+  end)
+
   it("tells what cannot be opened, and what is misuse", function()
     local t, message = mf.load("/no/such/file.npy")
     assert.is_nil(t)

@@ -371,6 +371,33 @@ describe("fields", function()
     r:close()
   end)
 
+  it("may be of no records, and of records with room behind them", function()
+    local records = ffi.new("uint8_t[64]")
+    local v, stride = mf.fields(records, 0, VERTEX)
+    assert.are.same({ { 0 }, 16 }, { v.size.shape, stride })
+    local wide, apart = mf.fields(records, 2, VERTEX, { stride = 32 })
+    assert.are.same({ { 8 }, 32 }, { wide.size.strides, apart })
+    for _, fields in ipairs { v, wide } do
+      for _, t in pairs(fields) do
+        t:close()
+      end
+    end
+  end)
+
+  it("leave none where memory ends at a later one, before anything is collected", function()
+    local t = mf.zeros({ 4, 16 }, "uint8")
+    local before = mf.ledger()
+    local v = helper.scarce(function()
+      local made, message, code = mf.fields(t, VERTEX)
+      assert.are.equal(before.tensors + (made and 3 or 0), mf.ledger().tensors)
+      return made, message, code
+    end)
+    for _, field in pairs(v) do
+      field:close()
+    end
+    t:close()
+  end)
+
   it("refuse what is no layout", function()
     local t = mf.zeros({ 4, 16 }, "uint8")
     refuses("fields: expected a list", mf.fields, t, {})
