@@ -41,6 +41,7 @@ OPERATIONS = {
     "a text": lambda g: g.same("text" * 10),
     "bytes": lambda g: g.same(b"bytes" * 10),
     "a tensor": lambda g: g.same(g.tensor),
+    "a tensor, where the memory of no dead one is at hand": lambda g: with_none_at_hand(g),
     "an object": lambda g: g.same(object()),
     "a list": lambda g: g.same([1, 2]),
     "several results": lambda g: g.same(1, "a", None, True),
@@ -69,6 +70,12 @@ OPERATIONS = {
         mf.Lua(encoding="latin-1", source_encoding="utf-8", interruptible=True, max_memory=10**6)
     ),
 }
+
+
+def with_none_at_hand(g):
+    held, tensor = [mf.empty(0) for _ in range(20)], mf.zeros(2)
+    again = [g.same(tensor) for _ in range(2)]
+    return again, g.state.execute("return require('moonferry').zeros({2})"), len(held)
 
 
 def has_its_options(state):

@@ -205,3 +205,14 @@ def test_tensors_that_cross_while_one_crosses(lua):
         assert lua.execute(CROSSING, cross, lambda t: t.astype("int8"), mf.full(2, i)).tolist() == [i, i]
     assert len(crossed) > 30 and crossed == [[i] * 3 for i in range(len(crossed))]
     assert left() == before
+
+
+@pytest.mark.parametrize("handle", ["ffi.cast('void *', 4096)", "ffi.new('int64_t[1]', 4096)", "4096", "'text'"])
+def test_a_table_with_the_field_of_a_tensor_is_a_table(handle):
+    lua = mf.Lua()
+    same = lua.eval("function(x) return x end")
+    ours = lua.eval("require('moonferry').zeros(2)")
+    forged = lua.execute(f"local ffi = require 'ffi' return {{ _handle = {handle} }}")
+    for _ in range(3):
+        assert same(ours).data_ptr == ours.data_ptr
+        assert type(forged).__name__ == type(same(forged)).__name__ == "LuaTable"
