@@ -16,7 +16,9 @@ from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
 BRIDGE = ROOT / "bindings" / "bridge"
-FILES = "guard.c lock.c refs.c stacks.c state.c call_in.c door.c scope.c".split()
+FILES = [f"{name}.c" for name in (
+    "call_in door guard lock lua_call pressure refs scope stacks state stop stop_hook tensor".split()
+)]  # fmt: skip
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
 UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge

@@ -23,7 +23,7 @@ from .schemata import MARKS_NBYTES
 LUA = ROOT / "lua" / "moonferry"
 # Those that own something, or order somebody's work. Not those that look for a library or an interpreter on the disk.
 FILES = [f"{name}.lua" for name in (
-    "bulk create crossing device element exchange external fields finalizer foreign gl gl_fence gl_picture gl_ring "
+    "bulk create crossing device exchange external fields finalizer foreign gl gl_fence gl_picture gl_ring "
     "gl_share gl_texture guard life npy owner place pressure python ring scope stream tensor transfer view"
 ).split()]  # fmt: skip
 # Specs of pages, of a large environment, and those that count memory or what LuaJIT has compiled.
