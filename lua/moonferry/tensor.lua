@@ -354,16 +354,19 @@ function Tensor:close()
   end
 end
 
---- Returns what fn(t, ...) does, three values at most, or raises what that raises. The tensor is closed in either case.
----@param t moonferry.Tensor
----@param fn fun(t: moonferry.Tensor, ...): any, any, any
-function tensor.closing(t, fn, ...)
-  local ok, result, message, code = pcall(fn, t, ...)
+local function close_after(t, ok, ...)
   t:close()
   if not ok then
-    error(result, 0)
+    error((...), 0)
   end
-  return result, message, code
+  return ...
+end
+
+--- Returns what fn(t, ...) does, or raises what that raises. The tensor is closed in either case.
+---@param t moonferry.Tensor
+---@param fn fun(t: moonferry.Tensor, ...): any
+function tensor.closing(t, fn, ...)
+  return close_after(t, pcall(fn, t, ...))
 end
 
 local take_answer, leave_answer = places.of_answers "int32_t[1]"

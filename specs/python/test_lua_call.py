@@ -273,5 +273,5 @@ def test_a_coroutine_that_has_begun_is_not_one_to_begin(lua, how):
 
 
 def test_a_coroutine_that_python_was_given_can_be_begun_by_lua(lua):
-    code = "local f = ... local co = coroutine.create(function(x) return x + 1 end) f(co) return coroutine.resume(co, 4)"
-    assert lua.execute(code, lambda coroutine: None) == (True, 5)
+    code = "local f = ... local co = coroutine.create(function(x) return x + 1 end) f(co)"
+    assert lua.execute(f"{code} return coroutine.resume(co, 4)", lambda coroutine: None) == (True, 5)
