@@ -29,7 +29,6 @@ describe("tensors through moonferry.python", function()
     local output, code = helper.luajit [[
 local mf, py = require "moonferry", require "moonferry.python"
 py.exec "import sys\nsys.modules['moonferry'] = None"
-local before = mf.ledger().tensors
 for _ = 1, 2 do
   local ok, e = pcall(py.builtins.id, mf.zeros(2))
   print(ok, (tostring(e):gsub("\n.*", "")))

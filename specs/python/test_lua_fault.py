@@ -41,7 +41,7 @@ OPERATIONS = {
     "a text": lambda g: g.same("text" * 10),
     "bytes": lambda g: g.same(b"bytes" * 10),
     "a tensor": lambda g: g.same(g.tensor),
-    "a tensor, where the memory of no dead one is at hand": lambda g: with_none_at_hand(g),
+    "tensors, where the memory of no dead one is at hand": lambda g: with_none_at_hand(g),
     "an object": lambda g: g.same(object()),
     "a list": lambda g: g.same([1, 2]),
     "several results": lambda g: g.same(1, "a", None, True),
