@@ -48,6 +48,24 @@ inside.wait()
 
 CASES = [
     Case(
+        "a level has ended, and Python calls its function",
+        "engine",
+        """
+local py = require "moonferry.python"
+state [==[
+require("moonferry.python").main.f = function(x) return x + 1 end
+]==]
+py.exec [[
+for _ in range(2):
+    try:
+        f(1)
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+]]
+""",
+        "RuntimeError this Lua state was closed\n" * 2,
+    ),
+    Case(
         "a level ends while its Lua has views of the engine's memory",
         "engine",
         """
