@@ -31,8 +31,8 @@ static mf__bridge **push_bridge_box(lua_State *L) {
 }
 
 /* Memory for a new bridge: of one that is gone, whose tensors leave the registry, or allocated. One that has values is
- * not gone, because their runner has it. The names that a bridge has remembered are right for the next one, too: that
- * of a moonferry.Lua, which may encode them in another way, goes with its state. */
+ * not gone, because their runner has it. The names that a bridge has remembered are right for the next one, too: the
+ * bridge of a moonferry.Lua may encode names in another way, but it goes only with its state. */
 static mf__bridge *place_for_bridge(lua_State *L, mf__state *state) {
   for (mf__bridge *bridge = state->bridges; bridge != NULL; bridge = bridge->next) {
     if (bridge->box != NULL) continue;

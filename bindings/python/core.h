@@ -170,6 +170,10 @@ int core_copy_flag(PyObject *obj, int *out); /* 1, 0, or -1 for None */
 /* device.c */
 extern PyMethodDef core_device_functions[];
 int core_device(core_state *state, PyObject *obj, DLDevice *out);
+typedef struct core_device_name {
+  char text[64];
+} core_device_name;
+core_device_name core_name_of(DLDevice device);
 int core_device_pair(PyObject *pair, DLDevice *out); /* DLPack's numbers, in a tuple of two */
 PyObject *core_device_object(core_state *state, DLDevice device);
 DLDevice core_gpu_of(DLDevice device);

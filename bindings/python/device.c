@@ -55,12 +55,16 @@ int core_device(core_state *state, PyObject *obj, DLDevice *out) {
   return obj == NULL || obj == Py_None || obj == core_once_get(&state->cpu) ? 0 : named_device(state, obj, out);
 }
 
+core_device_name core_name_of(DLDevice device) {
+  core_device_name name = {""};
+  mf_device_format(&device, name.text, sizeof name.text, NULL);
+  return name;
+}
+
 static PyObject *make_device(DLDevice device) {
-  char name[64] = "";
-  mf_device_format(&device, name, sizeof name, NULL);
   PyObject *module = PyImport_ImportModule("moonferry._dtype");
   if (module == NULL) return NULL;
-  PyObject *made = PyObject_CallMethod(module, "Device", "s", name);
+  PyObject *made = PyObject_CallMethod(module, "Device", "s", core_name_of(device).text);
   Py_DECREF(module);
   return made;
 }
@@ -112,10 +116,8 @@ PyDoc_STRVAR(device_parse_doc,
 static PyObject *device_parse(PyObject *module, PyObject *obj) {
   core_state *state = core_state_of(module);
   DLDevice device;
-  char name[64] = "";
   if (core_device(state, obj, &device) < 0) return NULL;
-  mf_device_format(&device, name, sizeof name, NULL);
-  return Py_BuildValue("iis", (int)device.device_type, (int)device.device_id, name);
+  return Py_BuildValue("iis", (int)device.device_type, (int)device.device_id, core_name_of(device).text);
 }
 
 PyDoc_STRVAR(device_count_doc,

@@ -117,9 +117,7 @@ int core_stream_handle_of(core_state *state, PyObject *obj, int64_t *out) {
 }
 
 static int refuse_device(PyObject *obj, const DLDevice *device) {
-  char name[64] = "";
-  mf_device_format(device, name, sizeof name, NULL);
-  PyErr_Format(PyExc_ValueError, "stream is %R, but one of %s is needed", obj, name);
+  PyErr_Format(PyExc_ValueError, "stream is %R, but one of %s is needed", obj, core_name_of(*device).text);
   return -1;
 }
 
@@ -373,11 +371,10 @@ static PyObject *get_handle(PyObject *self, void *closure) {
 
 static PyObject *stream_repr(PyObject *self) {
   const core_stream *s = as_stream(self);
-  char name[64] = "";
-  mf_device_format(&s->device, name, sizeof name, NULL);
-  if (s->stream == MF_STREAM_DEFAULT) return PyUnicode_FromFormat("moonferry.Stream.default('%s')", name);
-  if (s->stream == MF_STREAM_PER_THREAD) return PyUnicode_FromFormat("moonferry.Stream.per_thread('%s')", name);
-  return PyUnicode_FromFormat("moonferry.Stream.wrap(%lld, '%s')", (long long)s->stream, name);
+  const core_device_name name = core_name_of(s->device);
+  if (s->stream == MF_STREAM_DEFAULT) return PyUnicode_FromFormat("moonferry.Stream.default('%s')", name.text);
+  if (s->stream == MF_STREAM_PER_THREAD) return PyUnicode_FromFormat("moonferry.Stream.per_thread('%s')", name.text);
+  return PyUnicode_FromFormat("moonferry.Stream.wrap(%lld, '%s')", (long long)s->stream, name.text);
 }
 
 static Py_hash_t stream_hash(PyObject *self) {
