@@ -14,7 +14,7 @@ from multiprocessing import Pipe
 
 from . import schemata
 from .judge import HANGS, ROOT, end_group, start
-from .runtime import DEV
+from .runtime import DEV, DRIVERS
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:faulthandler", "-p", "mutation.forks"]
@@ -32,6 +32,12 @@ def environment(where):
     lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"
     return {"LUA_PATH": lua, "MOONFERRY_BUILD": str(DEV), "MOONFERRY_PYTHON": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}  # fmt: skip
+
+
+def of_device(device):
+    """What makes a process have a simulated driver."""
+    return {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / DRIVERS[device][0]), "SIM_EXIT": "3",
+            "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
 
 
 class Forks:

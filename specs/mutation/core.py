@@ -5,12 +5,11 @@ asked: the process that holds them forks for each mutant. Those of OpenGL are, e
 those in which Lua is at work, the two in which Lua calls the module are.
 """
 
-from pathlib import Path
-
 from .bridge import Bridge, FileSpec
 from .by_python import PYTHON as PROGRAM
+from .by_python import of_device
 from .judge import ROOT
-from .runtime import DEV, DRIVERS
+from .runtime import DRIVERS
 
 PYTHON = ROOT / "bindings" / "python"
 # Those that own memory or references, or order somebody's work; and what all of them read or raise.
@@ -26,12 +25,6 @@ OF_LUA = ("test_lua_foreign.py", "test_lua_tensor.py")  # import.c takes for Lua
 UNASKED_OF_DEVICES = [f"test_{name}.py" for name in (
     "docs gl_share gl_texture lua_lost lua_lost_gl peers real warp".split()
 )]  # fmt: skip
-
-
-def of_device(device):
-    """The environment of a process with a simulated driver."""
-    return {"LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim" / DRIVERS[device][0]), "SIM_EXIT": "3",
-            "SIM_LEDGER_OF": "libmoonferry", "MOONFERRY_SPEC_DEVICE": device}  # fmt: skip
 
 
 class Core(Bridge):
@@ -51,7 +44,6 @@ class Core(Bridge):
 
     def of_files(self):
         folder = ROOT / "specs" / "python"
-        for name in ("gl", "gl_order", "gpu/gl_share", "gpu/gl_texture"):
-            path = (folder / name).with_name(f"test_{Path(name).name}.py")
-            words = [PROGRAM, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
-            yield FileSpec(path.stem, words, of_device("cuda") if "gpu" in name else {})
+        for name in ("test_gl.py", "test_gl_order.py", "gpu/test_gl_share.py", "gpu/test_gl_texture.py"):
+            words = [PROGRAM, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", folder / name]
+            yield FileSpec((folder / name).stem, words, of_device("cuda") if name.startswith("gpu/") else {})

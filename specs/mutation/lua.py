@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import threading
 
-from .by_python import MEMORY, environment
+from .by_python import MEMORY, environment, of_device
 from .by_python import PYTHON as INTERPRETER
 from .find_lua import MAIN, Finder
 from .judge import ROOT, WORK, Judge, Spec, build
@@ -193,9 +193,8 @@ class Lua(Judge):
         paths = sorted(path for pattern in PYTHON_FILES for path in folder.glob(pattern))
         yield from (PythonSpec(path) for path in paths if path.name not in PYTHON_UNASKED)
         yield PythonSpec(ROOT / "specs" / "life", MOONFERRY_SPEC_LIVES="1")
-        simulated = {"MOONFERRY_SPEC_DEVICE": "cuda", "LD_LIBRARY_PATH": str(DEV / "python/moonferry/sim/cuda")}
         for path in sorted((folder / "gpu").glob("test_lua_lost*.py")):
-            yield PythonSpec(path, " on cuda", **simulated)
+            yield PythonSpec(path, " on cuda", **of_device("cuda"))
 
     def spec(self, test):
         values = next(p["value"] for p in test["properties"] if p["name"] == "ENVIRONMENT")
