@@ -37,13 +37,18 @@ def collect():
     gc.collect()
 
 
-def left_by(once, settle=collect, rounds=200, batches=4):
+def left_by(once, settle=collect, rounds=200, batches=4, count=allocated):
     """The bytes that so many calls leave behind: the least of several batches, because a table that grows once, ours or
-    Python's, is no leak, and a leak is in each. `settle` collects what is garbage."""
+    Python's, is no leak, and a leak is in each. `settle` collects what is garbage; `count` may count anything else."""
     counts = array.array("q", [0] * (batches + 1))
     for i in range(-1, batches):
         for _ in range(rounds):
             once()
         settle()
-        counts[i + 1] = allocated()
+        counts[i + 1] = count()
     return min(after - before for before, after in zip(counts, counts[1:]))
+
+
+def blocks_left_by(once, settle=gc.collect, rounds=100):
+    """The objects of Python's that so many calls leave behind, give or take a few, in a process of any kind."""
+    return left_by(once, settle, rounds, 3, sys.getallocatedblocks)

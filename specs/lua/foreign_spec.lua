@@ -75,6 +75,19 @@ local DROPS = {
     end]],
   ["a scope that an error ends"] = [[
     for _ = 1, N do pcall(mf.scope, function() next_one() error "on purpose" end) end]],
+  ["what closes a tensor behind a call, which fails or does not"] = [[
+    local closing = require("moonferry.tensor").closing
+    local list, errors = made(), 0
+    local function use(t, i)
+      if i % 2 == 0 then error("on purpose", 0) end
+      return i, t.ndim
+    end
+    for i = 1, N do
+      local ok, answer = pcall(closing, list[i], use, i)
+      assert(answer == (ok and i or "on purpose"))
+      errors = errors + (ok and 0 or 1)
+    end
+    assert(errors == N / 2)]],
   ["the deleter of an exported struct"] = [[
     local list = made()
     for i = 1, N do
@@ -207,10 +220,40 @@ for i = 1, 400 do foreign.call(qsort, numbers, counts[i], 4, compare) end
 print(calls > 0)
 ]]
 
+-- A finalizer that fails, while an error of the call's own is on its way.
+local FAILS = [[
+local mf, py = require "moonferry", require "moonferry.python"
+local closing, finalize = require("moonferry.tensor").closing, py.import("weakref").finalize
+local np, sys, told = py.import "numpy", py.import "sys", {}
+sys.unraisablehook = function(u) told[#told + 1] = tostring(u.exc_value) end
+sys.excepthook = function(_, e) told[#told + 1] = tostring(e) end
+local function own()
+  local array = np.zeros(4)
+  finalize(array, function() error("the finalizer's", 0) end)
+  local t = py.tensor(array)
+  py.close(array)
+  return t
+end
+for i = 1, 50 do
+  local t = own()
+  local ok, message = pcall(closing, t, function() error("the call's", 0) end)
+  assert(not ok and message == "the call's" and tostring(t):find "closed", message)
+  local answer = closing(own(), tostring)
+  assert(answer:find "tensor", answer)
+end
+print(#told, told[1])
+]]
+
 describe("foreign code that calls Lua:", function()
   it("may do so for the first time in any call", function()
     local output, code = helper.luajit(LATE, "-Ohotloop=3")
     assert.are.equal("true\n", output)
+    assert.are.equal(0, code)
+  end)
+
+  it("may fail while an error of the call's own is on its way", function()
+    local output, code = helper.luajit(FAILS)
+    assert.are.equal("100\tthe finalizer's\n", output)
     assert.are.equal(0, code)
   end)
 

@@ -71,6 +71,43 @@ end
 ]]
   end)
 
+  it("has a place of its own where a finalizer loads another while this one is being made", function()
+    local output = runs [[
+jit.off()
+local py = load()
+py.list {}
+local open = require("moonferry.bridge").load().open
+local function bridge()
+  return open(print, print, print, {}, function() end, newproxy())
+end
+for _ = 1, 100 do bridge() end -- theirs are the next places
+collectgarbage()
+py.collect()
+local all, under_way = {}, true
+local function arm()
+  getmetatable(newproxy(true)).__gc = function()
+    if under_way then
+      all[#all + 1] = bridge()
+      arm()
+    end
+  end
+end
+local pause, multiplier = collectgarbage("setpause", 0), collectgarbage("setstepmul", 0) -- with each allocation
+collectgarbage()
+arm()
+all[#all + 1] = bridge()
+collectgarbage("setpause", pause)
+collectgarbage("setstepmul", multiplier)
+under_way = false
+for _, verbs in ipairs(all) do
+  local list = verbs.evaluate "[1]"
+  assert(verbs.is(list) and tostring(list) == "[1]")
+end
+print(#all)
+]]
+    assert.is_true(tonumber(output) > 10, output)
+  end)
+
   it("takes nothing for a Python object whose metatable lies where one was that is gone", function()
     local output = runs [[
 jit.off()

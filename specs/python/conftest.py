@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -23,6 +24,8 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 import moonferry as mf
 from garbage import leave_out_what_is_loaded
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # of allocated.py
 
 # A shell that starts the specs in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

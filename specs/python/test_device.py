@@ -23,8 +23,10 @@ def test_a_dtype_in_its_place_is_named(name):
 
 @pytest.mark.parametrize("length", [1, 31, 32, 62, 63, 64, 65, 300])
 def test_a_name_of_any_length_is_read_to_its_end(length):
-    with pytest.raises(ValueError, match='device is "' + "x" * min(length, 30)):
+    with pytest.raises(ValueError) as error:
         mf.empty(2, device="x" * length)
+    shown = "x" * min(length, 64)
+    assert str(error.value) == f'device is "{shown}"; a name such as "cpu", "cuda:0" or "rocm:0" expected'
 
 
 def test_the_hosts_device_is_one_object_which_is_made_once(monkeypatch):

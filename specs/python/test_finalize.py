@@ -201,14 +201,20 @@ assert [sys.getrefcount(of_the_last.pop()) for _ in range(2)] == [1, 1]
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_who_has_the_exchange_table_can_use_it_when_nobody_else_has_the_module():
-    body = """
+TAKES_THE_TABLE = """
 import atexit, gc
 table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
 to_py = abi.ToPyObject(table.managed_tensor_to_py_object_no_sync)
 atexit._run_exitfuncs()
 for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
 del mf
+"""
+
+
+def test_who_has_the_exchange_table_can_use_it_when_nobody_else_has_the_module():
+    body = (
+        TAKES_THE_TABLE
+        + """
 gc.collect()
 producer, out = abi.Producer(), c.c_void_p()
 assert to_py(c.addressof(producer.struct), c.byref(out)) == 0
@@ -218,18 +224,15 @@ assert t.shape == (2, 3)
 del t
 assert producer.deletes == 1
 """
+    )
     done = run(body)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_who_has_the_exchange_table_of_a_module_that_is_gone_is_told():
-    body = """
-import atexit, gc
-table = abi.DLPackExchangeAPI.from_address(abi.capsule_pointer(mf.Tensor.__dlpack_c_exchange_api__))
-to_py = abi.ToPyObject(table.managed_tensor_to_py_object_no_sync)
-atexit._run_exitfuncs()
-for name in [n for n in sys.modules if n.startswith("moonferry")]: del sys.modules[name]
-del mf
+    body = (
+        TAKES_THE_TABLE
+        + """
 c.pythonapi.PyInterpreterState_Get.restype = c.c_void_p
 get_dict = c.pythonapi.PyInterpreterState_GetDict
 get_dict.argtypes, get_dict.restype = [c.c_void_p], c.py_object
@@ -242,6 +245,7 @@ except RuntimeError as error:
     print(error)
 assert producer.deletes == 1
 """
+    )
     done = run(body, PYTHONMALLOC="debug")
     assert (done.returncode, done.stdout, done.stderr) == (0, "moonferry is not imported\n", "")
 

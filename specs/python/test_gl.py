@@ -2,11 +2,12 @@
 buffers, between threads too, and pictures up and back, each pixel checked."""
 
 import ctypes
+import functools
 import gc
-import sys
 import threading
 from pathlib import Path
 
+import allocated
 import numpy as np
 import pytest
 
@@ -237,15 +238,8 @@ def test_a_fence_for_which_there_is_no_memory_is_none(context):
         finally:
             testing.remove_mem_hooks()
 
-    def left_by(nth):
-        before = sys.getallocatedblocks()
-        for _ in range(50):
-            assert attempt(nth) is None
-        return sys.getallocatedblocks() - before
-
     nth, ledger = 0, mf.ledger()
     while attempt(nth) is None:
-        left_by(nth)
-        assert left_by(nth) < 25 and mf.ledger() == ledger
+        assert allocated.blocks_left_by(functools.partial(attempt, nth)) < 50 and mf.ledger() == ledger
         nth += 1
     assert nth > 1

@@ -32,7 +32,7 @@ def compact():
         (lambda t: core._pools_trim("1"), TypeError, "integer"),
         (lambda t: core._pools_trim(-1), ValueError, "wait_ms is -1; 0 or more expected"),
         (lambda t: core._stream_none(99), ValueError, "meaning is 99; 0 "),
-        (lambda t: core._device_of_pointer("cuda", 0), ValueError, "device is cuda|ptr is NULL|address"),
+        (lambda t: core._device_of_pointer("cpu", t.data_ptr), ValueError, "one of a GPU driver expected"),
         (lambda t: core._device_of_pointer("cuda"), TypeError, "takes 2 arguments"),
         (lambda t: core._device_of_pointer("cuda", "1"), TypeError, "integer"),
         (lambda t: core._gl_fence("1"), TypeError, "integer"),

@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 
+import allocated
 import pytest
 
 import moonferry as mf
@@ -243,15 +244,7 @@ def test_a_call_without_results_takes_no_reference_of_none(lua, count):
 
 def test_a_call_of_a_table_leaves_nothing(lua):
     table, arguments = lua.eval(CALLABLE), tuple(range(10))
-
-    def blocks():
-        for _ in range(100):
-            table(*arguments)
-        return sys.getallocatedblocks()
-
-    blocks()
-    before = blocks()
-    assert blocks() - before < 50
+    assert allocated.blocks_left_by(lambda: table(*arguments)) < 50
 
 
 BEGUN = {

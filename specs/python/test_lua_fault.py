@@ -11,6 +11,7 @@ import pytest
 
 import moonferry as mf
 import scarce
+from scarce import allocated
 
 DEFINED = """
 function add(a, b) return a + b end
@@ -144,12 +145,17 @@ def operate_without_memory():
         print(name, nth)
 
 
+def printed_by(function, env=None):
+    """What a function of this file prints in a process of its own."""
+    command = [sys.executable, "-X", "faulthandler", "-c", f"import test_lua_fault as t; t.{function.__name__}()"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 def test_each_allocation_of_cpython_s_fails_in_turn():
     pytest.importorskip("_testcapi")
-    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.operate_without_memory()"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.splitlines()) == len(OPERATIONS)
+    assert len(printed_by(operate_without_memory).splitlines()) == len(OPERATIONS)
 
 
 # Other versions of CPython lose frames of its own.
@@ -172,29 +178,23 @@ def iterate_without_memory():
     g, rounds = Names(), 30
     texts = g.state.eval("(function() local t = {} for i = 1, 260 do t[i] = 'the text ' .. i end return t end)()")
 
-    def left_by(nth):
-        for _ in range(rounds):
-            set_nomemory(nth, nth + 1)
-            try:
-                for _ in texts.items():
-                    pass
-            except MemoryError:
+    def iterate():
+        set_nomemory(nth, nth + 1)
+        try:
+            for _ in texts.items():
                 pass
-            finally:
-                remove_mem_hooks()
-        g.collect()
-        return sys.getallocatedblocks()
+        except MemoryError:
+            pass
+        finally:
+            remove_mem_hooks()
 
     for nth in (*range(0, 250, 25), *range(250, 270)):
-        first, second, third = left_by(nth), left_by(nth), left_by(nth)
-        assert min(second - first, third - second) < rounds // 2, nth
+        assert allocated.blocks_left_by(iterate, g.collect, rounds) < rounds // 2, nth
 
 
 def test_an_iteration_that_has_no_memory_leaves_no_object():
     pytest.importorskip("_testcapi")
-    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.iterate_without_memory()"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    printed_by(iterate_without_memory)
 
 
 def open_without_memory():
@@ -214,11 +214,7 @@ def open_without_memory():
 
 
 def test_a_state_is_whole_or_was_never_there():
-    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.open_without_memory()"]
-    env = scarce.preloaded()
-    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 3
+    assert int(printed_by(open_without_memory, scarce.preloaded())) > 3
 
 
 LOADS = """
@@ -256,11 +252,7 @@ def load_without_memory():
 
 
 def test_a_bridge_is_whole_or_was_never_there():
-    command = [sys.executable, "-X", "faulthandler", "-c", "import test_lua_fault as t; t.load_without_memory()"]
-    env = scarce.preloaded()
-    done = subprocess.run(command, capture_output=True, text=True, cwd=os.path.dirname(__file__), env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert int(done.stdout) > 0
+    assert int(printed_by(load_without_memory, scarce.preloaded())) > 0
 
 
 @pytest.mark.parametrize("use", ["a call", "a field"])

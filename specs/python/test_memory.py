@@ -9,15 +9,13 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import allocated
 import numpy as np
 import pytest
 
 import moonferry as mf
 
 GROWTH = Path(__file__).with_name("growth.py")
-sys.path.insert(0, str(GROWTH.parents[1]))
-import allocated  # noqa: E402
-
 PAGE = 4096
 LIMIT = 1 << 20
 ROUNDS = 200  # of left_by; the smallest block is larger than a byte

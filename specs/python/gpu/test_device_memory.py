@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import allocated
 import pytest
 
 GROWTH = Path(__file__).with_name("device_growth.py")
-sys.path.insert(0, str(GROWTH.parents[2]))
-import allocated  # noqa: E402
-
 ROUNDS = 200  # of left_by; the smallest block is larger than a byte
 
 

@@ -211,6 +211,8 @@ NONSENSE = {
     "a list": lambda kind, number: [kind, number],
     "a text": lambda kind, number: (kind, "0"),
     "a text first": lambda kind, number: ("cuda", number),
+    "a truth": lambda kind, number: (kind, bool(number)),
+    "a truth first": lambda kind, number: (True, number),
     "beyond 32 bits": lambda kind, number: (kind, number + (1 << 40)),
     "a kind beyond 32 bits": lambda kind, number: (kind + (1 << 40), number),
 }
