@@ -1,4 +1,4 @@
-"""Judges a mutant of the bridge between the languages by the specs of both that cross it.
+"""Judges a mutant of the bridge between the languages, or of what one of them does with it, by the specs of both.
 
 Both modules that hold the bridge, Lua's and Python's, have the mutants; they are linked by the commands of build/dev
 and lie in a copy of its package. Python's specs are asked one by one, in children of a process that has imported all
@@ -15,7 +15,7 @@ from .by_python import MEMORY, PYTHON, PythonSpecs, environment
 from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
-BRIDGE = ROOT / "bindings" / "bridge"
+BINDINGS = ROOT / "bindings"
 FILES = [f"{name}.c" for name in (
     "call_in door guard lock lua_call pressure refs scope stacks state stop stop_hook tensor".split()
 )]  # fmt: skip
@@ -37,16 +37,16 @@ class Marked:
     """The package with no mutants, whose functions have marks: one run of a spec tells what it reaches of all files."""
 
     def __init__(self, judge, paths):
-        self.folder, self.names, objects = WORK / f"marked-{judge.folder.name}", [], {}
+        self.folder, self.names, objects = WORK / f"marked-{judge.objects}", [], {}
         self.folder.mkdir(exist_ok=True)
         for path in paths:
-            source = self.folder / path.name
+            source = self.folder / find.as_file(path)
             text, names, _ = schemata.write(find.finder_of(path, judge.kinds), [], mark=len(self.names))
             source.write_text(text)
             for command in judge.compilers("dev", path, source, self.folder):
                 make(source.with_suffix(".o"), command[: command.index("-o")] + command[command.index("-o") + 2 :])
             objects[path] = source.with_suffix(".o")
-            self.names += [f"{path.name} {name}" for name in names]
+            self.names += [f"{find.listed_as(path)} {name}" for name in names]
         self.where = judge.link_package(self.folder, objects)
 
     def reached_by(self, marks):
@@ -56,17 +56,19 @@ class Marked:
 class Bridge(Judge):
     """The two modules and the specs that load one of them."""
 
-    folder, files, objects = BRIDGE, FILES, "bridge"
+    folders, files, objects = ("bridge", "lua", "python/lua"), FILES, "bridge"
     targets = TARGETS
 
     def __init__(self):
-        sources = [*self.folder.glob("*.h"), *self.folder.glob("*.c"), *(ROOT / "runtime/src").rglob("*.h")]
+        sources = [path for folder in self.folders for path in (BINDINGS / folder).glob("*.[hc]")]
+        sources += (ROOT / "runtime/src").rglob("*.h")
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
         self.all, self.package, self.python = {}, None, []
         self.known = {}  # what each of Lua's specs reaches
 
     def paths(self, names):
-        paths = [self.folder / name for name in names or self.files]
+        """Those without a folder are in the first."""
+        paths = [BINDINGS / (name if "/" in name else f"{self.folders[0]}/{name}") for name in names or self.files]
         self.all.update(dict.fromkeys(paths))
         return paths
 
@@ -105,8 +107,8 @@ class Bridge(Judge):
         """By one group of Python's specs after the other."""
         with self.preparing:
             self.python = self.python or [PythonSpecs(*group, self.marked()) for group in self.python_specs()]
-        first = [(remembered or "").removesuffix(HANGS), *self.killers.get(("python", mutant.path.name), [])]
-        where = self.mutated["dev", mutant.path.name].where
+        first = [(remembered or "").removesuffix(HANGS), *self.killers.get(("python", find.listed_as(mutant.path)), [])]
+        where = self.mutated["dev", find.listed_as(mutant.path)].where
         for specs in sorted(self.python, key=lambda specs: first[0] not in specs.usual):
             if why := specs.judge(mutant, where, first, self.seconds, self.only):
                 self.caught("python", mutant.path, why.removesuffix(HANGS))
@@ -126,7 +128,7 @@ class Bridge(Judge):
             if marks is None:
                 return None
             self.known[spec.name] = package.reached_by(marks)
-        return {name.split()[1] for name in self.known[spec.name] if name.split()[0] == path.name}
+        return {name.split()[1] for name in self.known[spec.name] if name.split()[0] == find.listed_as(path)}
 
     def compilers(self, kind, path, source, folder):
         """By the build's own words, without link-time optimization."""
@@ -135,7 +137,7 @@ class Bridge(Judge):
                 words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
                 words[words.index("-c") + 1] = source
                 words[words.index("-o") + 1] = folder / "mutants.o"
-                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{self.folder}", "-fmax-errors=0"]
+                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{path.parent}", "-fmax-errors=0"]
 
     def link_mutants(self, kind, path, folder):
         return self.link_package(folder, {path: folder / "mutants.o"})

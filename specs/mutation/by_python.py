@@ -12,7 +12,7 @@ import sys
 import threading
 from multiprocessing import Pipe
 
-from . import schemata
+from . import find, schemata
 from .judge import HANGS, ROOT, end_group, start
 from .runtime import DEV, DRIVERS
 
@@ -155,7 +155,7 @@ class PythonSpecs:
     def judge(self, mutant, where, first, seconds, only=None):
         """What catches the mutant, which is in the package there; "" if nothing does. One of a function that is called
         when the module is imported gets a process of its own, which imports the module with it."""
-        function = f"{mutant.path.name} {mutant.function}"
+        function = f"{find.listed_as(mutant.path)} {mutant.function}"
         names = self.in_order(function, first, seconds, only)
         if function not in self.at_start:
             return self.forks(where).ask(mutant.index, names, self.usual) if names else ""

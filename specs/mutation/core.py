@@ -11,7 +11,6 @@ from .by_python import of_device
 from .judge import ROOT
 from .runtime import DRIVERS
 
-PYTHON = ROOT / "bindings" / "python"
 # Those that own memory or references, or order somebody's work; and what all of them read or raise.
 FILES = [f"{name}.c" for name in (
     "arrow ask buffer close current device errors export graphics hold import module nested order producer raw ring "
@@ -30,7 +29,7 @@ UNASKED_OF_DEVICES = [f"test_{name}.py" for name in (
 class Core(Bridge):
     """The module and the specs that load it."""
 
-    folder, files, objects = PYTHON, FILES, "_core"
+    folders, files, objects = ("python",), FILES, "_core"
     targets = {"_core": "_core.cpython-311-x86_64-linux-gnu.so"}
 
     def python_specs(self):

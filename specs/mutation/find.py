@@ -38,8 +38,14 @@ TOKEN = re.compile(r"[A-Za-z_]\w*|\d\w*|->|\+\+|--|&&|\|\||[-+*/%&|^]=|==|!=|<=|
 
 
 def listed_as(path):
-    """The file's name in the list. The runtime has files of the same names as the bindings."""
-    return f"{path.parent.name}/{path.name}" if path.parent.name in ("python", "bridge") else path.name
+    """The file's name in the list. Files of the bindings have the names of others, and are called by their folders."""
+    parts = path.parts
+    return "/".join(parts[parts.index("bindings") + 1 :]) if "bindings" in parts else path.name
+
+
+def as_file(path):
+    """A name for what is made of a file."""
+    return listed_as(path).replace("/", "-")
 
 
 @dataclass

@@ -142,7 +142,7 @@ class Mutated:
     """The library with all mutants of a file."""
 
     def __init__(self, judge, path, kind):
-        self.folder = WORK / f"{kind}-{path.parent.name}-{path.stem}"
+        self.folder = WORK / f"{kind}-{find.as_file(path)}"
         self.folder.mkdir(exist_ok=True)
         self.no_code = set()
         source = self.folder / "mutants.c"
@@ -196,9 +196,9 @@ class Judge:
     def mutated_of(self, kind, path):
         """The library with the mutants of the file."""
         with self.preparing:
-            if (kind, path.name) not in self.mutated:
-                self.mutated[kind, path.name] = Mutated(self, path, kind)
-            return self.mutated[kind, path.name]
+            if (kind, find.listed_as(path)) not in self.mutated:
+                self.mutated[kind, find.listed_as(path)] = Mutated(self, path, kind)
+            return self.mutated[kind, find.listed_as(path)]
 
     def has_reached(self, mutant, spec):
         """Whether the spec came to the mutant's function in an earlier run, as far as that is known."""
@@ -206,13 +206,13 @@ class Judge:
 
     def reach_of(self, kind, path, spec, seconds):
         """The functions of the file that the spec comes to; None if it is stopped. No two threads ask of one spec."""
-        return self.mutated[kind, path.name].reached_by(spec, seconds)
+        return self.mutated[kind, find.listed_as(path)].reached_by(spec, seconds)
 
     def reaches(self, kind, mutant, spec):
         """Whether the spec comes to the mutant's function. One run of it tells that of all functions of the file. One
         that is stopped while it is asked is not asked about any other mutant either."""
         path = mutant.path
-        key, seconds = (spec, path.name), float("inf") if is_named_like(spec, path) else self.seconds
+        key, seconds = (spec, find.listed_as(path)), float("inf") if is_named_like(spec, path) else self.seconds
         with self.lock:
             asking = self.asking.setdefault(spec, threading.Lock())
         with asking:
@@ -234,7 +234,7 @@ class Judge:
         file, which are asked however long they take, those that came to the function before, then the quick ones."""
         path = mutant.path
         with self.lock:
-            known = list(self.killers.get((kind, path.name), []))
+            known = list(self.killers.get((kind, find.listed_as(path)), []))
 
         def rank(spec):
             last = known.index(spec) if spec in known else len(known)
@@ -254,7 +254,7 @@ class Judge:
 
     def caught(self, kind, path, spec):
         with self.lock:
-            known = self.killers.setdefault((kind, path.name), [])
+            known = self.killers.setdefault((kind, find.listed_as(path)), [])
             if spec in known:
                 known.remove(spec)
             known.insert(0, spec)
