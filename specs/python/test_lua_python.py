@@ -64,6 +64,14 @@ def test_as_attrgetter_and_as_itemgetter_on_both_sides(lua):
         lua.eval("python.as_attrgetter(5)")
 
 
+def test_a_getter_of_a_getter_is_one_of_the_object(lua):
+    d = {"get": "item"}
+    get, view = lua.eval("function(o) return o.get, o end"), d
+    for _ in range(200000):  # so many that nest end the C stack
+        view = mf.as_itemgetter(mf.as_attrgetter(view))
+    assert get(view) == ("item", d) and get(mf.as_attrgetter(view)) == (d.get, d)
+
+
 def test_methods_can_be_called_with_dot_and_colon(lua):
     p = Point(1)
     for call in ("p:move(2)", "p.move(2)", "P.move(p, 2)", "P:make(1).x + 2", "P.make(1).x + 2"):

@@ -41,7 +41,9 @@ int mf__view_type_ready(void) {
   return view_type != NULL ? 0 : -1;
 }
 
+/* Of a view it makes another one of the same object, as if that had not been a view. */
 PyObject *mf__view_new(PyObject *object, int flags) {
+  if (Py_TYPE(object) == view_type) object = ((view *)object)->object;
   view *made = (view *)PyType_GenericAlloc(view_type, 0);
   if (made == NULL) return NULL;
   Py_IncRef(object);
