@@ -153,7 +153,8 @@ function mf.threads(n)
 end
 
 --- Sets how many bytes of element memory new tensors may add before Lua's garbage is collected, and returns the limit.
---- It starts at 256 MiB and grows when much data stays alive. Without an argument nothing is changed.
+--- It starts at 256 MiB, and is a quarter of the data that stays alive where that is more. Without an argument nothing
+--- is changed.
 ---@param nbytes? number
 ---@return number
 function mf.gc_limit(nbytes)

@@ -54,7 +54,7 @@ local meta, closed = { moonferry_open = true }, {}
 
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
 local PRIVATE = {
-  _handle = true, _dl = true, _cost = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
+  _handle = true, _dl = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
   _n = true, _inner = true, _info = true, _mark = true,
 }
 
@@ -246,13 +246,13 @@ tensor.place = take_place
 local function adopt(handle, nbytes)
   local t = setmetatable({
     _handle = handle, _dl = C.mf_tensor_dltensor(handle),
-    _cost = nbytes + DESCRIPTION_NBYTES, _epoch = false, _p = false, _shared = false, _locked = false, _s = false,
+    _epoch = false, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _release_flag = false,
   }, meta)
   if scope.active() then
     scope.register(t)
   end
-  pressure.add(t._cost)
+  pressure.add(nbytes, DESCRIPTION_NBYTES)
   return t
 end
 
@@ -343,7 +343,7 @@ function Tensor:close()
   end
   local handle, release_flag = handle_of(self), self._release_flag
   setmetatable(self, closed)
-  pressure.subtract(self._cost)
+  pressure.subtract(DESCRIPTION_NBYTES)
   self._handle, self._dl, self._p, self._shared, self._s, self._n = nil, nil, nil, nil, nil, nil
   self._inner, self._info = nil, nil
   if places.release(handle, release_later, foreign.finalize) ~= 0 then

@@ -317,6 +317,36 @@ describe("the garbage collector", function()
     assert.are.equal(100, #keep)
   end)
 
+  it("has a limit that comes back when less stays alive", function()
+    mf.gc_limit(2 ^ 16)
+    local kept = mf.empty(2 ^ 20, "uint8")
+    assert.is_true(mf.gc_limit() >= 2 ^ 18)
+    kept:close()
+    for _ = 1, 40 do
+      mf.empty(2 ^ 16, "uint8")
+    end
+    assert.are.equal(2 ^ 16, mf.gc_limit())
+  end)
+
+  it("does not run for memory that comes in again and again", function()
+    mf.gc_limit(2 ^ 20)
+    mf.empty(2 ^ 21, "uint8"):close() -- what earlier specs made is collected here
+    local t, watch = mf.empty(2 ^ 19, "uint8"), setmetatable({ {} }, { __mode = "v" })
+    collectgarbage("stop")
+    for _ = 1, 1000 do
+      mf.from_dlpack(t:to_dlpack())
+    end
+    local survived, at_last = watch[1] ~= nil, mf.gc_limit()
+    for _ = 1, 4000 do -- their descriptions count all the same
+      mf.from_dlpack(t:to_dlpack())
+    end
+    local most = mf.ledger().tensors
+    collectgarbage("restart")
+    assert.are.same({ true, 2 ^ 20 }, { survived, at_last })
+    assert.is_true(most < 5000, most .. " tensors were alive at once")
+    t:close()
+  end)
+
   it("has a limit that can be set", function()
     assert.are.equal(12345, mf.gc_limit(12345))
     assert.are.equal(12345, mf.gc_limit())
