@@ -445,8 +445,10 @@ MF_API int mf_dltensor_check(const DLTensor *view, uint64_t flags, mf_error *err
  * ready on the current stream: tell the producer that stream's number (mf_stream_to_number), or make the producer's
  * stream current for this call.
  * Owns: on MF_OK the tensor calls ${managed}->deleter (if not NULL) once, when the memory's last reference is gone and
- * the work that this library queued on it is done, if necessary in a later call. On failure ${managed} is untouched
- * and still the caller's. Fails: MF_EVERSION, after reading only the version; as mf_dltensor_check; MF_ENOMEM.
+ * the work that this library queued on it is done, if necessary in a later call. A struct of this library's own is
+ * deleted at once: the tensor then shares the memory with the one that was exported. On failure ${managed} is untouched
+ * and still the caller's. Fails: MF_EVERSION, after reading only the version; as mf_dltensor_check; MF_ECLOSED for a
+ * struct of this library's whose memory was taken back; MF_ENOMEM.
  * Threads: any; the deleter runs on the thread that drops the last reference. Standard: DLPack 1.3,
  * DLManagedTensorVersioned; array API 2025.12, from_dlpack. */
 MF_API int mf_tensor_import(DLManagedTensorVersioned *managed, mf_tensor **out, mf_error *err);

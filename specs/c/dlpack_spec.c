@@ -304,29 +304,60 @@ static void the_deleter_runs_with_the_last(void **state) {
   }
 }
 
-/* Out and in again, many times over: every hop keeps the description and holds the one before. */
+/* Out and in again, many times over: every hop keeps the description, and all of them have one memory. */
 static void a_chain_of_hops(void **state) {
-  enum { HOPS = 50 };
-  mf_tensor *hops[HOPS];
+  enum { HOPS = 100000 };
   (void)state;
   spec_loan *loan = spec_lend_compact("uint8x3", DIMS(5, 2), true);
   const void *data = loan->view->data;
-  hops[0] = import(loan);
+  mf_ledger one, all;
+  mf_tensor *t = import(loan), *next;
+  mf_ledger_read(&one);
   for (int i = 1; i < HOPS; i++) {
     if (i % 2) {
       DLManagedTensorVersioned *m;
-      OK(mf_tensor_export(hops[i - 1], 0, &m, &spec_err));
-      OK(mf_tensor_import(m, &hops[i], &spec_err));
+      OK(mf_tensor_export(t, 0, &m, &spec_err));
+      OK(mf_tensor_import(m, &next, &spec_err));
     } else {
       DLManagedTensor *m;
-      OK(mf_tensor_export_legacy(hops[i - 1], &m, &spec_err));
-      OK(mf_tensor_import_legacy(m, &hops[i], &spec_err));
+      OK(mf_tensor_export_legacy(t, &m, &spec_err));
+      OK(mf_tensor_import_legacy(m, &next, &spec_err));
     }
-    mf_tensor_release(hops[i - 1]);
+    mf_tensor_release(t);
+    t = next;
   }
-  assert_ptr_equal(mf_tensor_dltensor(hops[HOPS - 1])->data, data);
+  mf_ledger_read(&all);
+  assert_int_equal(all.storages, one.storages);
+  assert_int_equal(all.bytes, one.bytes);
+  assert_ptr_equal(mf_tensor_dltensor(t)->data, data);
   assert_int_equal(spec_loan_calls(loan), 0);
-  mf_tensor_release(hops[HOPS - 1]);
+  mf_tensor_release(t);
+}
+
+static void what_came_back_is_taken_back_with_the_rest(void **state) {
+  float memory[4];
+  int32_t in_use = 0;
+  mf_tensor *back, *older, *none;
+  DLManagedTensorVersioned *m;
+  DLManagedTensor *old;
+  (void)state;
+  mf_tensor *t = spec_wrap(memory, "float32", DIMS(4), NULL);
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  OK(mf_tensor_import(m, &back, &spec_err));
+  OK(mf_tensor_export_legacy(back, &old, &spec_err));
+  OK(mf_tensor_import_legacy(old, &older, &spec_err));
+  OK(mf_tensor_export(t, 0, &m, &spec_err));
+  OK(mf_tensor_export_legacy(t, &old, &spec_err));
+  OK(mf_tensor_invalidate(back, &in_use, &spec_err));
+  assert_int_equal(in_use, 1);
+  assert_true(!mf_tensor_is_valid(t) && !mf_tensor_is_valid(back) && !mf_tensor_is_valid(older));
+  REFUSES(MF_ECLOSED, none, mf_tensor_import(m, &none, &spec_err));
+  REFUSES(MF_ECLOSED, none, mf_tensor_import_legacy(old, &none, &spec_err));
+  m->deleter(m);
+  old->deleter(old);
+  mf_tensor_release(t);
+  mf_tensor_release(back);
+  mf_tensor_release(older);
 }
 
 static void *delete_here(void *arg) {
@@ -393,6 +424,7 @@ int main(void) {
       SPEC(is_copied_is_not_exported_again),
       SPEC(the_deleter_runs_with_the_last),
       SPEC(a_chain_of_hops),
+      SPEC(what_came_back_is_taken_back_with_the_rest),
       SPEC(on_another_thread),
       SPEC(our_own_struct_comes_back),
   };

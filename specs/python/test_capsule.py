@@ -233,14 +233,29 @@ def test_imports_chain_through_any_number_of_hands():
     assert t.data_ptr == a.ctypes.data and t.tolist() == [0, 1, 2]
 
 
-def test_a_long_chain_goes_on_a_small_stack():
+class Passes:
+    """Another library's array, which hands on what it has."""
+
+    def __init__(self, t):
+        self.__dlpack__, self.__dlpack_device__ = t.__dlpack__, t.__dlpack_device__
+
+
+HOPS = {
+    "through NumPy and a buffer": lambda t: mf.asarray(memoryview(mf.from_dlpack(np.from_dlpack(t)))),
+    "a capsule": lambda t: mf.from_dlpack(t.__dlpack__(max_version=(1, 3))),
+    "a legacy capsule": lambda t: mf.from_dlpack(t.__dlpack__()),
+    "an object that hands it on": lambda t: mf.from_dlpack(Passes(t)),
+}
+
+
+@pytest.mark.parametrize("hop", HOPS)
+def test_a_long_chain_goes_on_a_small_stack(hop):
     """A loop that passes an array to another library and takes it back makes such a chain."""
 
     def work():
         t = mf.zeros((3,))
         for _ in range(5000):
-            t = mf.from_dlpack(np.from_dlpack(t))
-            t = mf.asarray(memoryview(t))
+            t = HOPS[hop](t)
         del t
         left.append(tuple(mf.ledger()))
 

@@ -235,8 +235,6 @@ typedef struct mf__foreign {
 
 /* Memory of others, nbytes as the ledger counts it. On failure nothing was taken over. */
 int mf__storage_adopt(size_t room, int64_t nbytes, const mf__foreign *from, mf__storage **out, mf_error *err);
-/* For a new storage: its release calls no foreign code, and so need not wait for mf_releases_run. */
-void mf__storage_quieten(mf__storage *s);
 /* Gives a new storage the record of its memory. base: the storage of ours whose memory and record it is, if that came
  * back through another library; its reference goes with it. */
 void mf__storage_set_record(mf__storage *s, mf__record *record, mf__storage *base);

@@ -91,10 +91,6 @@ mf__storage *mf__storage_base(const mf__storage *s) {
   return s->base;
 }
 
-void mf__storage_quieten(mf__storage *s) {
-  s->quiet = true;
-}
-
 void mf__storage_retain(mf__storage *s) {
   atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
 }

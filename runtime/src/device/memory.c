@@ -98,6 +98,14 @@ int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *f
   return rc;
 }
 
+int mf__memory_share(const mf_tensor *of, const DLTensor *view, uint64_t flags, const mf__device *device,
+                     mf_tensor **out, mf_error *err) {
+  mf__record *record = mf__tensor_record(of);
+  int rc = mf__tensor_open(of, err);
+  if (rc == MF_OK && record != NULL && device->backend != NULL) rc = mf__record_reimport(device, record, err);
+  return rc == MF_OK ? mf__tensor_view(view, flags, of->storage, out, err) : rc;
+}
+
 /* Ending */
 
 /* Drops the entries that are older than the import: the producer waits for that work. */

@@ -14,9 +14,10 @@ int mf__flagless_check(const mf_tensor *t, mf_error *err);
 /* An export whose consumer works on the queue. */
 int mf__export(mf_tensor *t, uint64_t flags, const mf__queue *on, DLManagedTensorVersioned **out, mf_error *err);
 int mf__export_legacy(mf_tensor *t, const mf__queue *on, DLManagedTensor **out, mf_error *err);
-/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of somebody else's. */
-bool mf__delete_later(DLManagedTensorVersioned *m);
-bool mf__delete_later_legacy(DLManagedTensor *m);
+/* The tensor that a struct of ours was made of; NULL for one of somebody else's. */
+mf_tensor *mf__exported_tensor(const mf__foreign *from);
+/* Deletes a struct of ours, and calls no foreign code. */
+void mf__exported_delete(const mf__foreign *from);
 
 /* external.c: what memory of another graphics API must be, and where it is used */
 

@@ -79,23 +79,24 @@ static void delete_legacy_later(DLManagedTensor *self) {
   (void)mf_tensor_release_later(end_export(self, self->manager_ctx));
 }
 
-/* Gives a struct of ours the deleter that calls no foreign code; false for a struct of another library. */
-bool mf__delete_later(DLManagedTensorVersioned *m) {
-  if (m->deleter == delete_versioned) m->deleter = delete_versioned_later;
-  return m->deleter == delete_versioned_later;
-}
-
-bool mf__delete_later_legacy(DLManagedTensor *m) {
-  if (m->deleter == delete_legacy) m->deleter = delete_legacy_later;
-  return m->deleter == delete_legacy_later;
-}
-
 void mf_export_delete_later(DLManagedTensorVersioned *managed) {
-  if (managed != NULL) (void)mf__delete_later(managed);
+  if (managed != NULL && managed->deleter == delete_versioned) managed->deleter = delete_versioned_later;
 }
 
 void mf_export_delete_later_legacy(DLManagedTensor *managed) {
-  if (managed != NULL) (void)mf__delete_later_legacy(managed);
+  if (managed != NULL && managed->deleter == delete_legacy) managed->deleter = delete_legacy_later;
+}
+
+mf_tensor *mf__exported_tensor(const mf__foreign *from) {
+  const DLManagedTensorVersioned *m = from->versioned;
+  const DLManagedTensor *old = from->legacy;
+  if (m != NULL) return m->deleter == delete_versioned || m->deleter == delete_versioned_later ? m->manager_ctx : NULL;
+  return old->deleter == delete_legacy || old->deleter == delete_legacy_later ? old->manager_ctx : NULL;
+}
+
+void mf__exported_delete(const mf__foreign *from) {
+  if (from->versioned != NULL) delete_versioned_later(from->versioned);
+  else delete_legacy_later(from->legacy);
 }
 
 static inline DLManagedTensorVersioned *fill_versioned(exported *e, mf_tensor *t, uint64_t flags) {

@@ -74,13 +74,22 @@ int mf_tensor_wrap(const DLTensor *view, uint64_t flags, mf_release_fn release, 
   return mf__end(rc, __func__, err);
 }
 
-/* A struct of our own that comes back calls no foreign code when it is deleted. */
-static int adopt_managed(const resolved *r, const mf__foreign *from, mf__storage **out, mf_error *err) {
-  const int rc = adopt(r, from, out, err);
-  if (rc != MF_OK) return rc;
-  const bool ours =
-      from->versioned != NULL ? mf__delete_later(from->versioned) : mf__delete_later_legacy(from->legacy);
-  if (ours) mf__storage_quieten(*out);
+/* A struct of ours that comes back has no storage of its own: however often a program hands a tensor on in this way,
+ * there is one memory with one record, and taking it back closes all tensors that share it. Kept out of line, so that
+ * the usual way does not pay for this one's stack frame. */
+static __attribute__((noinline)) int take_back(const resolved *r, uint64_t flags, const mf_tensor *own,
+                                               const mf__foreign *from, mf_tensor **out, mf_error *err) {
+  const int rc = mf__memory_share(own, &r->checked.view, flags, &r->device, out, err);
+  if (rc == MF_OK) mf__exported_delete(from);
+  return rc;
+}
+
+static int take(const resolved *r, uint64_t flags, const mf__foreign *from, mf_tensor **out, mf_error *err) {
+  const mf_tensor *own = mf__exported_tensor(from);
+  mf__storage *storage = NULL;
+  if (own != NULL) return take_back(r, flags, own, from, out, err);
+  const int rc = adopt(r, from, &storage, err);
+  if (rc == MF_OK) *out = mf__tensor_first(&r->checked.view, flags, storage);
   return rc;
 }
 
@@ -89,7 +98,6 @@ __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed,
   MF__NEED_OUT(out);
   MF__NEED(managed);
   resolved r;
-  mf__storage *storage = NULL;
   const mf__foreign from = {.versioned = managed};
   int rc = MF_OK;
   if (managed->version.major != DLPACK_MAJOR_VERSION) {
@@ -99,8 +107,7 @@ __attribute__((flatten)) int mf_tensor_import(DLManagedTensorVersioned *managed,
   }
   const uint64_t flags = managed->flags & MF__FLAGS_KNOWN;
   rc = resolve(&managed->dl_tensor, flags, &r, err);
-  if (rc == MF_OK) rc = adopt_managed(&r, &from, &storage, err);
-  if (rc == MF_OK) *out = mf__tensor_first(&r.checked.view, flags, storage);
+  if (rc == MF_OK) rc = take(&r, flags, &from, out, err);
   return mf__end(rc, __func__, err);
 }
 
@@ -108,12 +115,10 @@ int mf_tensor_import_legacy(DLManagedTensor *managed, mf_tensor **out, mf_error 
   MF__NEED_OUT(out);
   MF__NEED(managed);
   resolved r;
-  mf__storage *storage = NULL;
   const mf__foreign from = {.legacy = managed};
   DLTensor view = managed->dl_tensor;
   if (mf__is_old_bool(&view.dtype)) view.dtype = (DLDataType){kDLBool, 8, 1};
   int rc = resolve(&view, 0, &r, err);
-  if (rc == MF_OK) rc = adopt_managed(&r, &from, &storage, err);
-  if (rc == MF_OK) *out = mf__tensor_first(&r.checked.view, 0, storage);
+  if (rc == MF_OK) rc = take(&r, 0, &from, out, err);
   return mf__end(rc, __func__, err);
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 
 import pytest
 
@@ -241,3 +242,20 @@ def test_a_device_that_is_no_pair_of_numbers_is_as_if_it_were_not_told(gpu, devi
 def test_an_array_of_numpy_s_goes_to_a_gpu(gpu, device):
     np = pytest.importorskip("numpy")
     assert mf.from_dlpack(np.arange(5), device=device).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_long_chain_of_capsules_of_a_gpu_s_memory_ends_on_a_small_stack(gpu, device):
+    def work():
+        t = mf.ones(2, device=device)
+        for _ in range(20000):
+            t = mf.from_dlpack(t.__dlpack__(stream=gpu.default, max_version=(1, 3)))
+        said.append(t.tolist())
+
+    said, usual = [], threading.stack_size(512 * 1024)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(usual)
+    assert said == [[1, 1]]
