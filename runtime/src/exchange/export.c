@@ -141,7 +141,6 @@ static mf__queue usual_queue(const mf_tensor *t) {
 /* Kept out of line, so that the short way does not pay for this one's stack frame. */
 static __attribute__((noinline)) int export_any(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out,
                                                 mf_error *err) {
-  *out = NULL;
   int rc = mf__tensor_open(t, err);
   if (rc == MF_OK && (flags & ~(uint64_t)DLPACK_FLAG_BITMASK_IS_COPIED))
     rc = mf__fail(err, MF_EINVAL, "flags is 0x%llx; 0 or 0x2 (is copied) expected", (unsigned long long)flags);
