@@ -21,56 +21,41 @@
 static void push_text(lua_State *L, PyObject *text, const char *otherwise) {
   PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
   mf__let_go(text);
-  char *data = NULL;
-  Py_ssize_t size = 0;
-  if (bytes == NULL || PyBytes_AsStringAndSize(bytes, &data, &size) != 0) {
+  if (bytes == NULL) {
     mf__clear_error();
-    mf__let_go(bytes);
     lua_pushstring(L, otherwise);
     return;
   }
-  while (size > 0 && data[size - 1] == '\n') size--;
-  mf__hold(L, bytes);
-  lua_pushlstring(L, data, (size_t)size);
-  mf__drop();
+  mf__push_bytes(L, mf__hold(L, bytes));
 }
 
-/* "package.Type", and "Type" alone for what needs no package. */
+/* "package.Type", and "Type" alone for what needs no package or has none: a class may say anything of itself. */
 static PyObject *type_name(PyObject *type) {
   PyObject *name = PyObject_GetAttrString(type, "__qualname__");
+  if (name == NULL) return NULL;
   PyObject *module = PyObject_GetAttrString(type, "__module__");
-  if (name == NULL || module == NULL) {
-    Py_DecRef(module);
-    return name;
-  }
-  PyObject *full = NULL;
-  if (PyUnicode_CompareWithASCIIString(module, "builtins") == 0 ||
-      PyUnicode_CompareWithASCIIString(module, "__main__") == 0) {
-    Py_IncRef(name);
-    full = name;
-  } else {
-    full = PyUnicode_FromFormat("%U.%U", module, name);
-  }
+  if (module == NULL) PyErr_Clear();
+  const int is_alone = module == NULL || !PyUnicode_Check(module) ||
+                       PyUnicode_CompareWithASCIIString(module, "builtins") == 0 ||
+                       PyUnicode_CompareWithASCIIString(module, "__main__") == 0;
+  PyObject *full = is_alone ? PyObject_Str(name) : PyUnicode_FromFormat("%U.%S", module, name);
   Py_DecRef(module);
   Py_DecRef(name);
   return full;
 }
 
+/* The name alone where the exception has no text, or none that can be had. */
 static PyObject *headline(PyObject *type, PyObject *value) {
   PyObject *name = type_name(type);
   PyObject *text = name ? PyObject_Str(value) : NULL;
-  PyObject *line = NULL;
-  if (text != NULL) {
-    line = PyUnicode_GetLength(text) ? PyUnicode_FromFormat("%U: %U", name, text) : NULL;
-  } else {
-    PyErr_Clear();
-  }
+  PyObject *line = text && PyUnicode_GetLength(text) ? PyUnicode_FromFormat("%U: %U", name, text) : NULL;
   Py_DecRef(text);
-  if (line != NULL) {
-    Py_DecRef(name);
-    return line;
+  if (line == NULL) {
+    PyErr_Clear();
+    return name;
   }
-  return name;
+  Py_DecRef(name);
+  return line;
 }
 
 static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
@@ -79,7 +64,9 @@ static PyObject *formatted(PyObject *type, PyObject *value, PyObject *trace) {
   PyObject *lines = PyObject_CallMethod(module, "format_exception", "OOO", type, value, trace);
   Py_DecRef(module);
   PyObject *empty = lines ? PyUnicode_FromString("") : NULL;
-  PyObject *text = empty ? PyUnicode_Join(empty, lines) : NULL;
+  PyObject *joined = empty ? PyUnicode_Join(empty, lines) : NULL;
+  PyObject *text = joined ? PyObject_CallMethod(joined, "rstrip", "s", "\n") : NULL;
+  Py_DecRef(joined);
   Py_DecRef(empty);
   Py_DecRef(lines);
   return text;
@@ -128,7 +115,6 @@ static int push_trace(lua_State *L, PyObject *exception) {
   mf__hold(L, trace);
   MF__OUTSIDE(text, formatted(class_of(exception), exception, trace));
   push_text(L, text, "(its traceback cannot be printed)");
-  mf__drop();
   return 1;
 }
 
@@ -218,18 +204,29 @@ static int fault_tostring(lua_State *L) {
 static int has_name(PyObject *class, PyObject *name) {
   PyObject *full = type_name(class);
   PyObject *bare = full != NULL ? PyObject_GetAttrString(class, "__name__") : NULL;
-  int same = bare == NULL ? -1 : PyUnicode_Compare(full, name) == 0 || PyUnicode_Compare(bare, name) == 0;
+  int same = bare == NULL ? -1 : PyObject_RichCompareBool(full, name, Py_EQ);
+  if (same == 0) same = PyObject_RichCompareBool(bare, name, Py_EQ);
   Py_DecRef(full);
   Py_DecRef(bare);
   return same;
 }
 
-static int is_called(PyObject *exception, PyObject *name) {
-  PyObject *order = PyObject_GetAttrString(class_of(exception), "__mro__");
+/* What a script calls something; bytes in a state without an encoding. A new reference. */
+static PyObject *name_of(PyObject *given) {
+  if (PyBytes_Check(given))
+    return PyUnicode_FromEncodedObject(given, mf__top->bridge->state->options.source_encoding, NULL);
+  Py_IncRef(given);
+  return given;
+}
+
+static int is_called(PyObject *exception, PyObject *given) {
+  PyObject *name = name_of(given);
+  PyObject *order = name != NULL ? PyObject_GetAttrString(class_of(exception), "__mro__") : NULL;
   Py_ssize_t count = order != NULL ? PyTuple_Size(order) : -1;
   int found = count < 0 ? -1 : 0;
   for (Py_ssize_t i = 0; i < count && found == 0; i++) found = has_name(PyTuple_GetItem(order, i), name);
   Py_DecRef(order);
+  Py_DecRef(name);
   return found;
 }
 

@@ -79,6 +79,9 @@ def outer():
     assert.is_false(err:is "KeyError")
     assert.is_false(err:is())
     assert.is_true(failure(py.import("json").loads, "{"):is "json.decoder.JSONDecodeError")
+    local others = {}
+    for i = 1, 1000 do others[i] = i % 2 == 0 and b.KeyError or "KeyError" end
+    assert.is_false(err:is(unpack(others)))
     assert.is_true(py.is_instance(err, b.ValueError))
     assert.is_true(py.is_instance(err, b.KeyError, b.ValueError))
     assert.is_false(py.is_instance(5, b.str))
@@ -143,7 +146,39 @@ def outer():
     local trace = failure(down, 2000).traceback
     assert.matches("ZeroDivisionError", trace)
     assert.matches("python_fault_spec.lua:%d+:.*%.%.%.$", trace)
-    assert.is_true(#trace < 2000)
+    local _, lines = trace:match("stack traceback:(.*)"):gsub("\n\t[^\n]+:%d+:", "")
+    assert.are.equal(10, lines)
+  end)
+
+  it("says so where Python cannot print its traceback", function()
+    local err = raised()
+    py.exec "import sys, traceback\nsys.modules['traceback'] = None"
+    local text = err.traceback
+    py.exec "sys.modules['traceback'] = traceback"
+    assert.matches("^%(its traceback cannot be printed%)\nstack traceback:\n", text)
+  end)
+
+  it("is what it is, also where it says what CPython says of a frame that is missing", function()
+    local b = py.builtins
+    for _, text in ipairs { "frame does not exist", "globals and locals cannot be NULL" } do
+      for _, class in ipairs { b.ValueError, b.RuntimeError } do
+        local err = failure(py.raise, class, text)
+        assert.are.equal(class, err.class)
+        assert.are.equal(text, err.message)
+      end
+    end
+    for _, class in ipairs { b.SystemError, b.TypeError } do
+      assert.are.equal("frame does exist", failure(py.raise, class, "frame does exist").message)
+    end
+    py.exec "class Unprintable:\n    def __str__(self):\n        1 / 0\nunprintable = TypeError(Unprintable())"
+    local err
+    local function fail()
+      err = failure(py.raise, py.main.unprintable)
+      return 5
+    end
+    assert.are.equal(5, b.next(b.map(fail, b.range(1))))
+    assert.is_true(err == py.main.unprintable)
+    assert.are.equal("(its message cannot be printed)", err.message)
   end)
 
   it("may come from a message handler, which LuaJIT calls for it again", function()

@@ -1,5 +1,7 @@
 """Errors that cross between Python and Lua."""
 
+import ctypes
+import functools
 import sys
 import traceback
 
@@ -320,3 +322,118 @@ def test_a_function_in_a_class_stays(lua):
     for _ in range(20):
         assert kind.f(3) == 3 and kind().f(4) == 4
     assert sys.getrefcount(vars(kind)["f"]) >= 2
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+def caught(lua, error, code):
+    """What a script reads of the error `e` that Python raises in it."""
+    return lua.eval(f"function(fail) local _, e = pcall(fail) {code} end")(raising(error))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "latin-1", None])
+def test_a_script_names_the_class_that_it_expects(encoding):
+    lua = mf.Lua(encoding=encoding)
+    is_one = "return e:is 'ValueError', e:is('Exception', 'KeyError'), e:is 'KeyError', e:is 'own.Error', e.args"
+    error = type("Error", (ValueError,), {"__module__": "own"})
+    assert caught(lua, error(5), is_one) == (True, True, False, True, (5,))
+    if encoding is None:
+        with pytest.raises(UnicodeDecodeError):
+            caught(lua, error(5), "return e:is '\\255'")
+
+
+@pytest.mark.parametrize("message", ["", "text", "\n", "text\n\n"], ids=repr)
+def test_a_message_is_the_text_of_its_exception(lua, message):
+    assert caught(lua, ValueError(message), "return e.message") == message
+
+
+@pytest.mark.parametrize(
+    "module, name", [("own", "own.Error"), ("builtins", "Error"), ("__main__", "Error"), (None, "Error"), (5, "Error")]
+)
+def test_the_type_of_an_error_has_the_module_where_its_class_tells_one(lua, module, name):
+    error = type("Error", (Exception,), {"__module__": module})("why")
+    assert caught(lua, error, "return e.type, tostring(e):match '(%S+: why)', e:is 'Error'") == (
+        name,
+        f"{name}: why",
+        True,
+    )
+
+
+class Odd(type):
+    """What its classes tell of themselves is what `told` says, or fails."""
+
+    told = {}
+
+    def __getattribute__(cls, name):
+        if name not in Odd.told:
+            return type.__getattribute__(cls, name)
+        if Odd.told[name] is None:
+            raise LookupError(name)
+        return Odd.told[name]
+
+
+@pytest.mark.parametrize(
+    "told, kind, headline, is_called",
+    [
+        ({"__module__": None}, "Odd.Error", "Odd.Error: why", True),
+        ({"__module__": "own", "__qualname__": 5}, "own.5", "own.5: why", True),
+        ({"__module__": None, "__qualname__": 5}, "5", "5: why", True),
+        ({"__qualname__": None}, "?", "a Python exception that cannot be printed", LookupError),
+        ({"__name__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
+        ({"__name__": 5}, "own.Odd.Error", "own.Odd.Error: why", False),
+        ({"__mro__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
+    ],
+    ids=repr,
+)
+def test_an_error_whose_class_tells_odd_things_of_itself(lua, monkeypatch, told, kind, headline, is_called):
+    error = Odd("Error", (Exception,), {"__module__": "own", "__qualname__": "Odd.Error"})("why")
+    monkeypatch.setattr(Odd, "told", told)
+    assert caught(lua, error, "return e.type, e.message, e.args") == (kind, "why", ("why",))
+    assert f"{headline}\n" in caught(lua, error, "return tostring(e)")
+    if is_called is LookupError:
+        with pytest.raises(LookupError):
+            caught(lua, error, "return e:is 'Error'")
+    else:
+        assert caught(lua, error, "return e:is 'Error'") is is_called
+    assert caught(lua, error, "return e:is(e.class)") is True
+
+
+@pytest.mark.parametrize("kind", [SystemError, TypeError])
+def test_what_a_function_says_of_frames_is_its_own(lua, kind):
+    """It sounds like CPython where no Python function calls."""
+    with pytest.raises(kind, match="^frame does not exist"):
+        lua.execute("(...)()", raising(kind("frame does not exist")))
+    assert caught(lua, kind("frame does not exist"), "return e.message") == "frame does not exist"
+
+
+class Slot(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("function", ctypes.c_void_p)]
+
+
+class Spec(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("sizes", ctypes.c_int * 2), ("flags", ctypes.c_uint)]
+    _fields_ += [("slots", ctypes.POINTER(Slot))]
+
+
+@functools.cache
+def silent():
+    """An object whose attributes fail without an exception, as that of a type which is written in C may; and what its
+    type needs for ever."""
+    getattro, default = 58, 1 << 18  # Py_tp_getattro, Py_TPFLAGS_DEFAULT
+    fail = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(lambda object, name: None)
+    slots = (Slot * 2)(Slot(getattro, ctypes.cast(fail, ctypes.c_void_p)), Slot())
+    spec = Spec(b"spec.Silent", (0, 0), default, slots)
+    make = ctypes.pythonapi["PyType_FromSpec"]
+    make.restype = ctypes.py_object
+    return make(ctypes.byref(spec))(), fail, slots, spec
+
+
+def test_an_object_that_fails_without_an_exception(lua):
+    for _ in range(2):
+        with pytest.raises(mf.LuaError, match="Python reported a failure without an exception"):
+            lua.eval("python.as_attrgetter(...).field", silent()[0])
