@@ -81,7 +81,7 @@ void mf__value_push(lua_State *L, mf__value *value) {
 const char *mf__kind_name(const mf__value *value) {
   static const char *const names[] = {"nil",      "boolean",  "userdata", "number", "string", "table",
                                       "function", "userdata", "thread",   "proto",  "cdata"};
-  return value->kind >= 0 && value->kind <= MF__LUA_TCDATA ? names[value->kind] : "value";
+  return names[value->kind];
 }
 
 void mf__table_push(lua_State *L, mf__value *value) {

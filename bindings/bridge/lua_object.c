@@ -25,7 +25,6 @@ struct access {
 };
 
 static int index_now(lua_State *L) {
-  lua_settop(L, 2);
   lua_gettable(L, 1);
   return 1;
 }
@@ -92,21 +91,20 @@ int mf__is_dunder(PyObject *name) {
 static PyObject *method_names;
 
 static int name_methods(void) {
-  static const char *const names[] = {"keys", "values", "items", "coroutine", "send", "throw", "close"};
   if (method_names != NULL) return 0;
-  PyObject *list = PyList_New(0);
-  for (int i = 0; list != NULL && i < (int)(sizeof names / sizeof *names); i++) {
-    PyObject *name = PyUnicode_InternFromString(names[i]);
-    if (name == NULL || PyList_Append(list, name) != 0) Py_CLEAR(list);
-    Py_DecRef(name);
-  }
-  method_names = list != NULL ? PyFrozenSet_New(list) : NULL;
-  Py_DecRef(list);
+  PyObject *names = Py_BuildValue("(sssssss)", "keys", "values", "items", "coroutine", "send", "throw", "close");
+  method_names = names != NULL ? PyFrozenSet_New(names) : NULL;
+  Py_DecRef(names);
   return method_names != NULL ? 0 : -1;
 }
 
-/* What Python knows comes first; what it does not know may be a field in Lua. */
+/* What Python knows comes first; what it does not know may be a field in Lua. Who asks by __getattribute__, or by
+ * __getattr__ as programs for lupa do, may ask for anything. */
 static PyObject *value_getattro(PyObject *self, PyObject *name) {
+  if (!PyUnicode_Check(name)) {
+    PyErr_SetString(PyExc_TypeError, "attribute name must be string");
+    return NULL;
+  }
   if (mf__is_dunder(name) || PySet_Contains(method_names, name)) {
     PyObject *found = PyObject_GenericGetAttr(self, name);
     if (found != NULL || mf__is_dunder(name) || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -152,9 +150,9 @@ static PyObject *value_str(PyObject *self) {
   return mf__call_in(access.value->bridge, str_body, &access) == 0 ? access.other : NULL;
 }
 
+/* Never negative, so that it is none of the hashes which mean an error. */
 static Py_hash_t value_hash(PyObject *self) {
-  Py_hash_t hash = (Py_hash_t)((uintptr_t)value_of(self)->identity >> 4);
-  return hash == -1 ? -2 : hash;
+  return (Py_hash_t)((uintptr_t)value_of(self)->identity >> 4);
 }
 
 static PyObject *value_compare(PyObject *self, PyObject *other, int operation) {
@@ -207,14 +205,7 @@ static PyObject *value_iter(PyObject *self) {
   return NULL;
 }
 
-/* Programs for lupa call it by this name. */
-static PyObject *value_getattr_method(PyObject *self, PyObject *name) {
-  if (PyUnicode_Check(name)) return value_getattro(self, name);
-  PyErr_SetString(PyExc_TypeError, "attribute name must be string");
-  return NULL;
-}
-
-static PyMethodDef object_methods[] = {{"__getattr__", value_getattr_method, METH_O, "A field of the Lua value."},
+static PyMethodDef object_methods[] = {{"__getattr__", value_getattro, METH_O, "A field of the Lua value."},
                                        {NULL, NULL, 0, NULL}};
 
 static PyMemberDef object_members[] = {

@@ -1,7 +1,10 @@
 """How values cross between Python and a moonferry.Lua, one by one."""
 
+import gc
 import math
+import operator
 import sys
+import unittest.mock
 import weakref
 
 import pytest
@@ -175,6 +178,20 @@ def test_lua_objects_are_equal_if_their_values_are(lua):
     assert len({g.t, g.t, g.f}) == 2
 
 
+def test_lua_objects_have_hashes_of_their_own(lua):
+    tables = [lua.table() for _ in range(50)]
+    assert len(set(map(hash, tables))) == 50
+
+
+def test_lua_objects_have_no_order_and_others_may_say_that_they_are_equal(lua):
+    table, function = lua.table(), lua.eval("print")
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        for other in (table, function, 5):
+            with pytest.raises(TypeError, match="not supported between instances"):
+                compare(table, other)
+    assert table == unittest.mock.ANY and not table != unittest.mock.ANY
+
+
 def test_objects_of_two_states_do_not_mix(lua):
     other = mf.Lua()
     with pytest.raises(mf.LuaError, match="different Lua runtimes"):
@@ -213,6 +230,18 @@ def test_lua_objects_can_be_referred_to_weakly(lua):
     assert weakref.ref(generator)() is generator
 
 
+def test_a_class_of_lua_objects_goes_with_those_it_has():
+    class Own(lj.LuaObject):
+        __slots__ = ()
+
+    Own.value = mf.Lua().eval("newproxy()")
+    Own.value.__class__ = Own
+    gone = weakref.ref(Own)
+    del Own
+    gc.collect()
+    assert gone() is None
+
+
 def test_lua_functions_in_a_class_are_no_methods_as_in_lupa(lua):
     kind = type("Kind", (), {"count": lua.eval("function(...) return select('#', ...) end")})
     assert kind().count(1) == kind.count(1) == 1
@@ -234,6 +263,67 @@ def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):
     for kind in (lj.LuaTable, lj.LuaFunction, lj.LuaThread, lj.LuaObject):
         with pytest.raises(TypeError, match="Lua makes these objects"):
             kind()
+
+
+@pytest.mark.parametrize("name", ["_", "__", "___", "__x", "x__", "_x__", "__x_"])
+def test_a_name_that_is_none_of_pythons_own_is_a_field(lua, name):
+    table = lua.table_from({name: 1})
+    assert getattr(table, name) == 1
+    setattr(table, name, 2)
+    assert table[name] == 2
+
+
+@pytest.mark.parametrize("name", ["____", "__x__"])
+def test_a_name_of_the_form_of_pythons_own_is_no_field(lua, name):
+    table = lua.table_from({name: 1})
+    with pytest.raises(AttributeError):
+        getattr(table, name)
+    with pytest.raises(AttributeError):
+        setattr(table, name, 2)
+    assert table[name] == 1
+
+
+@pytest.mark.parametrize("source", ["{}", "print", "newproxy()", "coroutine.create(print)"])
+def test_an_attribute_has_a_name(lua, source):
+    value = lua.eval(source)
+    for name in (5, b"x", None):
+        for ask in (value.__getattr__, value.__getattribute__):
+            with pytest.raises(TypeError, match="attribute name must be string"):
+                ask(name)
+
+
+BEGUN = "(function() local co = coroutine.create(coroutine.yield) coroutine.resume(co) return co end)()"
+
+
+@pytest.mark.parametrize("source, kind", [("print", "function"), (BEGUN, "thread")])
+def test_what_has_no_fields_is_named(lua, source, kind):
+    value = lua.eval(source)
+    with pytest.raises(TypeError, match=f"^a Lua {kind} has no items or fields$"):
+        value[1]
+    with pytest.raises(AttributeError, match=f"^a Lua {kind} has no items or fields$"):
+        value.x  # noqa: B018
+    with pytest.raises(TypeError, match=f"^a Lua {kind} has no length$"):
+        len(value)
+
+
+def test_userdata_has_the_fields_and_the_length_of_its_metatable(lua):
+    plain = lua.eval("newproxy()")
+    with pytest.raises(mf.LuaError, match="attempt to index a userdata value"):
+        plain.x  # noqa: B018
+    with pytest.raises(TypeError, match="^iteration is only supported for tables, not for a Lua userdata$"):
+        iter(plain)
+    with pytest.raises(TypeError, match="^a Lua userdata has no length$"):
+        len(plain)
+    made = lua.execute("""local made = newproxy(true)
+      getmetatable(made).__index, getmetatable(made).__len = { x = 5 }, function() return 0 end
+      return made""")
+    assert (made.x, made["x"], len(made)) == (5, 5, 0)
+
+
+def test_the_length_of_a_table_is_that_of_lua(lua):
+    """Lua 5.1 asks no metatable of a table."""
+    assert len(lua.table()) == 0
+    assert len(lua.eval("setmetatable({ 1, 2 }, { __len = function() return 7 end })")) == 2
 
 
 NO_TABLE = "a Lua table is expected, not a Lua"
