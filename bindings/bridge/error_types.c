@@ -13,10 +13,7 @@ static PyObject *new_type(const char *name, const char *doc, PyObject *bases, Py
 }
 
 static PyObject *default_fields(void) {
-  PyObject *fields = PyDict_New();
-  static const char *const names[] = {"value", "traceback", "message", "_state"};
-  for (int i = 0; fields != NULL && i < 4; i++) PyDict_SetItemString(fields, names[i], Py_None);
-  return fields;
+  return Py_BuildValue("{sOsOsOsO}", "value", Py_None, "traceback", Py_None, "message", Py_None, "_state", Py_None);
 }
 
 int mf__error_types_ready(void) {
@@ -27,7 +24,8 @@ int mf__error_types_ready(void) {
   if (mf__lua_error_type == NULL) return -1;
   mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code cannot be compiled.",
                                        PyTuple_Pack(1, mf__lua_error_type), NULL);
+  if (mf__lua_syntax_error_type == NULL) return -1;
   mf__lua_memory_error_type = new_type("moonferry.LuaMemoryError", "Lua has no memory left, or reached its limit.",
                                        PyTuple_Pack(2, mf__lua_error_type, PyExc_MemoryError), NULL);
-  return mf__lua_syntax_error_type == NULL || mf__lua_memory_error_type == NULL ? -1 : 0;
+  return mf__lua_memory_error_type != NULL ? 0 : -1;
 }

@@ -80,12 +80,11 @@ int mf__function_types_ready(void) {
   const int size = (int)sizeof(mf__value);
   if (find_method_type() != 0) return -1;
   mf__makers.function = make_function;
-  if (mf__function_type == NULL) {
+  if (mf__function_type == NULL)
     mf__function_type = mf__value_subtype("moonferry.LuaFunction", size, function_slots, HAVE_VECTORCALL);
-    /* A library (such as pandas) takes an object that has __iter__ for a list of things, not for a function. */
-    if (mf__function_type == NULL) return -1;
-    if (PyObject_SetAttrString((PyObject *)mf__function_type, "__iter__", Py_None) != 0) return -1;
-  }
+  if (mf__function_type == NULL) return -1;
+  /* A library (such as pandas) takes an object that has __iter__ for a list of things, not for a function. */
+  if (PyObject_SetAttrString((PyObject *)mf__function_type, "__iter__", Py_None) != 0) return -1;
   if (mf__factory_type == NULL)
     mf__factory_type = mf__value_subtype("moonferry.LuaCoroutineFunction", size, factory_slots, 0);
   return mf__factory_type != NULL ? 0 : -1;

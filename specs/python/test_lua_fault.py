@@ -197,6 +197,105 @@ def test_an_iteration_that_has_no_memory_leaves_no_object():
     printed_by(iterate_without_memory)
 
 
+COUNT = """function()
+  local count = 0
+  for _, value in pairs(debug.getregistry()) do count = count + (type(value) ~= "number" and 1 or 0) end
+  return count
+end"""
+
+
+def hold_without_memory():
+    """Objects of Lua values that Python has no memory for, each kind many times."""
+    from _testcapi import remove_mem_hooks, set_nomemory
+
+    g = Names()
+    count = g.state.eval(COUNT)
+    for kind in ("{}", "function() end", "newproxy()", "coroutine.create(print)", "coroutine.create(yields)"):
+        make, failed = g.state.eval(f"function() return {kind} end"), 0
+        make()
+        g.collect()
+        before = count()
+        for nth in range(8):
+            for _ in range(20):
+                set_nomemory(nth, nth + 1)
+                try:
+                    make()
+                except MemoryError:
+                    failed += 1
+                finally:
+                    remove_mem_hooks()
+        g.collect()
+        assert failed >= 20 and count() == before, (kind, failed, count(), before)
+
+
+def test_a_value_that_python_has_no_memory_for_is_lua_garbage():
+    pytest.importorskip("_testcapi")
+    printed_by(hold_without_memory)
+
+
+IMPORT_FAILED = 7
+
+
+def import_without_memory():
+    """Each allocation of the first import fails, in a fork of its own; the next import goes well."""
+    import importlib.machinery
+    from _testcapi import remove_mem_hooks, set_nomemory
+
+    from moonferry import _hint, _options, _sandbox  # noqa: F401  which the forks need not import
+
+    place = importlib.machinery.PathFinder.find_spec("moonferry._lua", mf.__path__)
+    make, nth, well, status = sys.modules["_imp"].create_dynamic, -1, 0, 0
+    while well <= scarce.WELL:
+        nth += 1
+        if (child := os.fork()) == 0:
+            try:
+                set_nomemory(nth, nth + 1)
+                try:
+                    make(place)
+                except (MemoryError, ImportError):
+                    status = IMPORT_FAILED
+                except SystemError as error:  # CPython makes a type without a word of what it lacked
+                    assert "failed without raising an exception" in str(error)
+                    status = IMPORT_FAILED
+                finally:
+                    remove_mem_hooks()
+                if status == IMPORT_FAILED:
+                    uses_what_is_imported()
+            except BaseException as error:
+                print(nth, repr(error), file=sys.stderr, flush=True)
+                status = 1
+            os._exit(status)
+        status = os.waitpid(child, 0)[1]
+        assert status in (0, IMPORT_FAILED << 8), (nth, status)
+        well = well + 1 if status == 0 else 0
+    print(nth)
+
+
+def uses_what_is_imported():
+    lua = mf.Lua()
+    table = lua.table(1, 2, keys=5)
+    assert list(table.keys()) == [1, 2, "keys"] and table["keys"] == 5
+    assert lua.eval("function(x) return x end")(7) == 7
+    assert list(lua.eval("function(x) coroutine.yield(x) end").coroutine(7)) == [7]
+    for code, kind in {"error {}": mf.LuaError, "x x": mf.LuaSyntaxError, "(...)()": KeyError}.items():
+        try:
+            lua.execute(code, {}.popitem)
+        except kind as error:
+            assert type(error) is kind
+    from moonferry import _lua
+
+    for kind in (_lua.LuaTable, _lua.LuaFunction, _lua.LuaCoroutineFunction, _lua.LuaThread):
+        assert kind.__mro__[1:] == (_lua.LuaObject, object), kind
+    assert _lua.LuaFunction.__iter__ is None and not hasattr(_lua.LuaError("x"), "no_such_field")
+    error = _lua.LuaMemoryError("x")
+    assert (error.value, error.traceback, error.message, isinstance(error, MemoryError)) == (None, None, None, True)
+
+
+def test_an_import_that_had_no_memory_is_made_good_by_the_next():
+    pytest.importorskip("_testcapi")
+    assert int(printed_by(import_without_memory)) > 100
+
+
 def open_without_memory():
     """Whichever allocation of a state's own fails, there is no state."""
     library, nth, opened = ctypes.CDLL(None), -1, False
