@@ -85,7 +85,10 @@ void mf__close_callables(mf__ref *ref);
  * is an exception; else NULL. Borrowed from the Lua value. */
 PyObject *mf__fault_exception(lua_State *L, int index);
 
-/* Pushes a new userdata of the borrowed ${object}. */
+/* Pushes a new userdata of the borrowed ${object}, which has the metatable of that slot of the bridge. */
+mf__ref *mf__push_ref(lua_State *L, PyObject *object, int metatable);
+
+/* Pushes that of a Python object, which weighs something; the object is borrowed. */
 void mf__push_object(lua_State *L, PyObject *object);
 
 /* The same, and takes the reference over. NULL raises the pending exception. */

@@ -237,8 +237,13 @@ static void restore(PyObject *exception) {
   PyErr_Restore(type, exception, PyException_GetTraceback(exception));
 }
 
-/* The error value in Python: bytes where text cannot be decoded, and a table itself, never a copy. Held. */
+/* The error value in Python: bytes where text cannot be decoded, a table itself, never a copy, and None for a Python
+ * object that was closed. Held. */
 static PyObject *value_of(lua_State *L, int index) {
+  if (mf__is_object(L, index) && mf__unprotected_ref(L, mf__top->bridge, index) == NULL) {
+    Py_IncRef(Py_None);
+    return mf__hold(L, Py_None);
+  }
   if (lua_type(L, index) == LUA_TTABLE) return mf__hold(L, mf__lua_object(L, index));
   if (lua_type(L, index) != LUA_TSTRING) return mf__hold(L, mf__to_python(L, index));
   size_t size;

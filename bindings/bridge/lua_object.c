@@ -140,8 +140,8 @@ static int str_body(lua_State *L, void *data) {
     PyErr_SetString(PyExc_TypeError, "__tostring returned non-string object");
     mf__raise(L);
   }
-  access->other = mf__text_of_error(text, size);
-  if (access->other == NULL) mf__raise(L);
+  access->other = mf__hold(L, mf__text_of_error(text, size));
+  mf__take();
   return 0;
 }
 

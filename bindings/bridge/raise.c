@@ -63,14 +63,7 @@ static void push_stack(lua_State *L) {
 
 /* A userdata of the exception, raised by the Lua code that called. */
 static void push_fault(lua_State *L, PyObject *exception) {
-  mf__ref **box = lua_newuserdata(L, sizeof *box);
-  *box = NULL;
-  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_FAULT);
-  lua_setmetatable(L, -2);
-  *box = mf__ref_new(&mf__top->state->refs, exception);
-  if (*box == NULL) mf__fail(L, "not enough memory");
-  Py_IncRef(exception);
-  mf__scope_register(L, *box);
+  mf__push_ref(L, exception, MF__BRIDGE_FAULT);
   lua_createtable(L, MF__FAULT_STACK, 0);
   push_place(L);
   lua_rawseti(L, -2, MF__FAULT_WHERE);

@@ -420,6 +420,38 @@ class Spec(ctypes.Structure):
     _fields_ += [("slots", ctypes.POINTER(Slot))]
 
 
+GONE = [
+    "local _, e = pcall(...) py.close(e) error(e)",
+    "local f, _, e = ... py.scope(function() _, e = pcall(f) end) error(e)",
+    "local find = gone(...) error(find())",
+]
+
+
+@pytest.mark.parametrize("code", GONE)
+def test_an_error_whose_exception_is_gone_is_one_of_luas(lua, code):
+    """It was closed, by name or with its scope, or a finalizer has found it after its own."""
+    lua.execute("""py = require 'moonferry.python'
+      function gone(fail)
+        local proxy, found = newproxy(true)
+        local events = getmetatable(proxy)
+        events.error = select(2, pcall(fail))
+        events.__gc = function() found = events.error end
+        return function() collectgarbage() collectgarbage() return found end
+      end""")
+    with pytest.raises(mf.LuaError, match="^the error object is a Lua userdata") as raised:
+        lua.execute(code, raising(KeyError("k")))
+    assert type(raised.value) is mf.LuaError and raised.value.value is None
+
+
+def test_objects_and_errors_cross_by_either_bridge_of_a_state(lua):
+    """That of moonferry.Lua, and that of moonferry.python in it."""
+    lua.execute("py = require 'moonferry.python'")
+    assert lua.eval("py.list { 1 }") == [1]
+    assert isinstance(lua.eval("(select(2, pcall(py.eval, '1/0')))"), ZeroDivisionError)
+    assert lua.eval("py.builtins.len(...)", [1, 2]) == 2
+    assert lua.eval("py.builtins.type((select(2, pcall(...))))", raising(KeyError("k"))) is KeyError
+
+
 @functools.cache
 def silent():
     """An object whose attributes fail without an exception, as that of a type which is written in C may; and what its

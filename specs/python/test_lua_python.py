@@ -241,6 +241,18 @@ def test_a_collected_object_is_reported(lua):
     assert ok or "deleted python object" in str(error)
 
 
+FAKE = ["fake.x", "fake()", "tostring(fake)", "fake .. 'x'", "python.iter(fake)", "python.as_attrgetter(fake)"]
+
+
+@pytest.mark.parametrize("code", FAKE)
+def test_a_table_with_the_metatable_of_objects_is_none(lua, code):
+    lua.execute("fake = {} debug.setmetatable(fake, debug.getmetatable(python.builtins))")
+    with pytest.raises(mf.LuaError, match="a Python object is expected, (not a|got) table"):
+        lua.eval(code)
+    with pytest.raises(mf.LuaError, match="a Python object is expected, not a table"):
+        lua.execute("fake.x = 1")
+
+
 class Store:
     """It has items, and refuses them."""
 

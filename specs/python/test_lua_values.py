@@ -265,7 +265,7 @@ def test_lua_objects_cannot_be_made_or_given_attributes_by_hand(lua):
             kind()
 
 
-@pytest.mark.parametrize("name", ["_", "__", "___", "__x", "x__", "_x__", "__x_"])
+@pytest.mark.parametrize("name", ["_", "__", "___", "__x", "x__", "_x__", "__x_", "__a_b"])
 def test_a_name_that_is_none_of_pythons_own_is_a_field(lua, name):
     table = lua.table_from({name: 1})
     assert getattr(table, name) == 1
