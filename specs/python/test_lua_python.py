@@ -224,6 +224,28 @@ def test_operators_on_objects(lua):
     assert lua.eval("(function(a, b) return a == b, a < b end)(...)", (1,), (2,)) == (False, True)
 
 
+class Fails:
+    """Nothing can be done with it."""
+
+    def fail(self, *arguments):
+        raise KeyError("fails")
+
+    __len__ = __str__ = __add__ = __neg__ = __eq__ = __lt__ = __le__ = fail
+    __hash__ = None
+
+
+@pytest.mark.parametrize("code", ["#a", "a .. 'x'", "'x' .. a", "a .. b", "a + 1", "-a", "a == b", "a < b", "a <= b"])
+def test_what_an_operator_of_python_raises_is_the_error_in_lua(lua, code):
+    with pytest.raises(KeyError, match="fails"):
+        lua.eval(f"(function(a, b) return {code} end)(...)", Fails(), Fails())
+
+
+@pytest.mark.parametrize("code, kind", [("a .. {}", "table"), ("{} .. a", "table"), ("a .. print", "function")])
+def test_what_has_no_text_is_not_joined_to_that_of_an_object(lua, code, kind):
+    with pytest.raises(mf.LuaError, match=f"a {kind} cannot be concatenated"):
+        lua.eval(f"(function(a) return {code} end)(...)", 1j)
+
+
 def test_a_collected_object_is_reported(lua):
     resurrect = lua.eval("""
         function(o)
