@@ -34,7 +34,10 @@ int mf__raise(lua_State *L);
 /* Pushes it instead. */
 void mf__push_raised(lua_State *L);
 
-/* Slots of the environment of such a userdata. */
+/* Pushes a new userdata of the borrowed ${object}, which has the metatable of that slot of the bridge. */
+mf__ref *mf__push_ref(lua_State *L, PyObject *object, int metatable);
+
+/* Slots of the environment of that of an exception which was raised. */
 enum { MF__FAULT_WHERE = 1, MF__FAULT_STACK };
 
 /* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. NULL raises the pending
@@ -84,9 +87,6 @@ void mf__close_callables(mf__ref *ref);
 /* The exception that the Lua value at ${index} is: that of an error which mf__raise raised, or a Python object that
  * is an exception; else NULL. Borrowed from the Lua value. */
 PyObject *mf__fault_exception(lua_State *L, int index);
-
-/* Pushes a new userdata of the borrowed ${object}, which has the metatable of that slot of the bridge. */
-mf__ref *mf__push_ref(lua_State *L, PyObject *object, int metatable);
 
 /* Pushes that of a Python object, which weighs something; the object is borrowed. */
 void mf__push_object(lua_State *L, PyObject *object);

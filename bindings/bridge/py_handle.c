@@ -54,17 +54,6 @@ PyObject *mf__fault_exception(lua_State *L, int index) {
   return *box && (*box)->object && PyExceptionInstance_Check((*box)->object) ? (*box)->object : NULL;
 }
 
-mf__ref *mf__push_ref(lua_State *L, PyObject *object, int metatable) {
-  mf__ref **box = lua_newuserdata(L, sizeof *box);
-  *box = mf__ref_new(&mf__top->state->refs, object);
-  if (*box == NULL) mf__fail(L, "not enough memory");
-  Py_IncRef(object);
-  lua_rawgeti(L, lua_upvalueindex(1), metatable);
-  lua_setmetatable(L, -2);
-  mf__scope_register(L, *box);
-  return *box;
-}
-
 void mf__push_object(lua_State *L, PyObject *object) {
   mf__weigh(L, mf__push_ref(L, object, MF__BRIDGE_OBJECT));
 }

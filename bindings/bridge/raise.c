@@ -1,7 +1,8 @@
 /* raise.c: raises errors in Lua: our own, and Python's exceptions.
  *
  * An exception becomes a userdata that owns it and remembers where in Lua it was raised; py_exception.c gives it
- * fields. Invariant: no Python exception is pending afterwards. Must not know: how values cross. */
+ * fields. The userdata of any other object is made here as well. Invariant: no Python exception is pending afterwards.
+ * Must not know: how values cross. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -59,6 +60,17 @@ static void push_stack(lua_State *L) {
   }
   lua_pushliteral(L, "\n\t...");
   lua_concat(L, lua_gettop(L) - first + 1);
+}
+
+mf__ref *mf__push_ref(lua_State *L, PyObject *object, int metatable) {
+  mf__ref **box = lua_newuserdata(L, sizeof *box);
+  *box = mf__ref_new(&mf__top->state->refs, object);
+  if (*box == NULL) mf__fail(L, "not enough memory");
+  Py_IncRef(object);
+  lua_rawgeti(L, lua_upvalueindex(1), metatable);
+  lua_setmetatable(L, -2);
+  mf__scope_register(L, *box);
+  return *box;
 }
 
 /* A userdata of the exception, raised by the Lua code that called. */
