@@ -163,6 +163,31 @@ except Exception as error:
     assert.matches("LuaError .*: why", output)
   end)
 
+  it("goes on when one that it has replaced is collected", function()
+    local output = runs [[
+jit.off()
+local mf = require "moonferry"
+require("moonferry.python").list {}
+package.loaded["moonferry.python"] = nil
+local py = require "moonferry.python"
+py.main.f = function() return "another thread goes on" end
+for _ = 1, 3 do
+  py.collect()
+  collectgarbage()
+end
+py.exec [=[
+import threading
+thread = threading.Thread(target=lambda: print(f(), flush=True))
+thread.start()
+thread.join()
+]=]
+mf.zeros(3)
+collectgarbage()
+print(mf.ledger().tensors)
+]]
+    assert.are.equal("another thread goes on\n0\n", output)
+  end)
+
   it("ends where a script runs the finalizer of the state", function()
     local output = runs [[
 local py = load()
