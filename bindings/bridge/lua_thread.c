@@ -153,11 +153,11 @@ static int raise_late(lua_State *L, struct resume *resume) {
   return lua_error(L);
 }
 
-/* One that has not begun, or has ended, waits nowhere. */
-static int raise_at_once(lua_State *L, const struct resume *resume) {
+/* One that has not begun, or has ended, waits nowhere: the exception is Python's, and does not cross. */
+static int raise_at_once(const struct resume *resume) {
   if (resume->thread->coroutine != NULL) lua_settop(resume->thread->coroutine, 0);
   PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
-  return mf__raise(L);
+  return 0;
 }
 
 /* Returns lua_resume's status, and raises what did not come from the coroutine. */
@@ -182,7 +182,7 @@ static int resume_body(lua_State *L, void *data) {
   resume->ended = 1;
   if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
   if (resume->exception != NULL && (status == DEAD || lua_status(coroutine) != LUA_YIELD))
-    return raise_at_once(L, resume);
+    return raise_at_once(resume);
   if (status == DEAD) return 0;
   int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
@@ -310,7 +310,6 @@ static int thread_bool(PyObject *self) {
 static void thread_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   Py_DecRef(take_arguments((struct thread *)self));
-  PyObject_GC_Track(self);
   mf__value_dealloc(self);
 }
 

@@ -87,6 +87,11 @@ CROSSINGS = {
         "len(next(f.coroutine()))",
         "99",
     ),
+    "an exception thrown into a coroutine": (
+        "f = lua.eval('function() return (pcall(function() coroutine.yield(1) end)) end')",
+        "(lambda co: (next(co), co.throw(KeyError('k' * 40))))(f.coroutine())",
+        "(1, False)",
+    ),
     "a callback": (
         "f = lua.eval('function(g) return g(1, \"x\", {}) end')",
         "f(lambda a, b, c: b * 50) == 'x' * 50",
