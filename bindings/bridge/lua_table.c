@@ -17,14 +17,13 @@ static mf__value *table_of(PyObject *object) {
 }
 
 static int set_now(lua_State *L) {
-  lua_settop(L, 3);
   lua_settable(L, 1);
   return 0;
 }
 
+/* Begins with an empty stack, so that the table is at 1. */
 static int set_body(lua_State *L, void *data) {
   struct access *access = data;
-  int at = lua_gettop(L) + 1;
   mf__table_push(L, access->table);
   mf__key_to_lua(L, access->key);
   mf__key_remember(L, access->key);
@@ -34,13 +33,13 @@ static int set_body(lua_State *L, void *data) {
   } else {
     lua_pushnil(L);
   }
-  if (!lua_getmetatable(L, at)) {
-    lua_rawset(L, at);
+  if (!lua_getmetatable(L, 1)) {
+    lua_rawset(L, 1);
     return 0;
   }
   lua_pop(L, 1);
   lua_pushcfunction(L, set_now);
-  lua_insert(L, at);
+  lua_insert(L, 1);
   mf__run(L, 3, 0);
   return 0;
 }

@@ -81,6 +81,37 @@ def test_an_iterator_stays_at_its_end(lua):
         next(i)
 
 
+@pytest.mark.parametrize("names", [0, 20])
+@pytest.mark.parametrize("n", [1, 2, 3, 20])
+def test_elements_come_first_and_in_order_wherever_lua_has_them(lua, n, names):
+    make = "function(n, names) local t = {} for i = n, 1, -1 do t[i] = i end for i = 1, names do t['k' .. i] = i end "
+    keys = list(lua.eval(make + "return t end")(n, names))
+    assert keys[:n] == list(range(1, n + 1)) and sorted(keys[n:]) == sorted(f"k{i}" for i in range(1, names + 1))
+
+
+def test_a_key_that_is_0_is_one_of_the_others(lua):
+    assert list(lua.eval("{ [0] = 'z' }").items()) == [(0, "z")]
+    assert list(lua.eval("{ [0] = 'z', 'a' }").items()) == [(1, "a"), (0, "z")]
+
+
+def test_a_table_may_lose_its_elements_and_get_fields_meanwhile(lua):
+    t = lua.eval("{ 10 }")
+    items = iter(t.items())
+    assert next(items) == (1, 10)
+    lua.execute("local t = ... t[1] = nil for i = 1, 100 do t['k' .. i] = i end", t)
+    assert sorted(value for _, value in items) == list(range(1, 101))
+
+
+@pytest.mark.parametrize("code", ["{}", "{ 1, 2 }", "{ a = 1 }", "{ 1, a = 1 }"])
+def test_an_iterator_lets_go_of_its_table_at_its_end(lua, code):
+    t = lua.eval(code)
+    before, items = sys.getrefcount(t), t.items()
+    assert sys.getrefcount(t) == before + 1
+    for _ in items:
+        pass
+    assert sys.getrefcount(t) == before and next(items, None) is None
+
+
 def test_values_of_every_kind_come_out_of_iterators(lua):
     t = lua.eval("{{1}, print, 'x', true, 1.5, python.none}")
     kinds = [mf.lua_type(v) or type(v).__name__ for v in t.values()]
@@ -100,6 +131,12 @@ def test_metamethods_are_honoured(lua):
     with pytest.raises(mf.LuaError):
         bad.x = 1
     assert lua.eval("setmetatable({}, {__call = function(self, a) return a + 1 end})")(4) == 5
+
+
+def test_a_field_is_set_in_a_table_that_has_its_metatable_as_a_key(lua):
+    t = lua.execute("local meta = {} local t = setmetatable({}, meta) t[meta] = 1 return t")
+    t.x = 2
+    assert t.x == 2 and sorted(t.values()) == [1, 2]
 
 
 def test_table_and_table_from(lua):
