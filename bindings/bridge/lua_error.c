@@ -74,7 +74,7 @@ static const char *own_source(lua_State *L) {
     lua_pushstring(L, keys[i]);
     lua_rawget(L, -2);
   }
-  if (!lua_isfunction(L, -1) || lua_iscfunction(L, -1)) return NULL;
+  if (!lua_isfunction(L, -1)) return NULL;
   lua_getinfo(L, ">S", &of);
   return of.source;
 }
@@ -96,7 +96,6 @@ static int level_of_user(lua_State *L, int levels) {
 }
 
 int mf__error_handler(lua_State *L) {
-  lua_settop(L, 1);
   if (!lua_checkstack(L, LUA_MINSTACK)) return 1; /* the error as it is, without its lines */
   const int levels = levels_above_call_in(L), first = level_of_user(L, levels);
   luaL_traceback(L, L, NULL, first);
@@ -214,19 +213,19 @@ static int may_trace(lua_State *L) {
 }
 
 /* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
-static int add_note(PyObject *exception, PyObject *trace) {
+static void add_note(PyObject *exception, PyObject *trace) {
   PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
-  PyObject *notes = text != NULL ? PyObject_GetAttrString(exception, "__notes__") : NULL;
-  if (text != NULL && notes == NULL) {
+  if (text == NULL) return;
+  PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
+  if (notes == NULL) {
     PyErr_Clear();
-    notes = PyList_New(0);
-    if (notes != NULL && PyObject_SetAttrString(exception, "__notes__", notes) != 0) Py_CLEAR(notes);
+    notes = Py_BuildValue("[O]", text);
+    if (notes != NULL) (void)PyObject_SetAttrString(exception, "__notes__", notes);
+  } else if (PyList_Check(notes)) {
+    (void)PyList_Append(notes, text);
   }
-  int added = notes != NULL && PyList_Check(notes) && PyList_Append(notes, text) == 0;
   Py_DecRef(notes);
   Py_DecRef(text);
-  PyErr_Clear();
-  return added;
 }
 
 /* Python's own error, on its way back. Takes nothing over. */
@@ -268,11 +267,12 @@ int mf__error_to_python(lua_State *L, void *status) {
   PyObject *trace = take_trace(L);
   PyObject *exception = mf__fault_exception(L, 1);
   if (exception != NULL) {
-    int added;
     Py_IncRef(exception);
     mf__hold(L, exception);
-    MF__OUTSIDE(added, add_note(exception, trace));
-    (void)added;
+    mf__outside_begin();
+    add_note(exception, trace);
+    PyErr_Clear();
+    mf__outside_end();
     restore(exception);
     return 0;
   }

@@ -383,6 +383,7 @@ CALLS = {
     "hosted: a manager and an exception": in_hosting(
         "return pcall(py.with, ...)", lambda: Manager(), lambda: raising(fresh())
     ),
+    "hosted: an error of Lua's, nil": in_hosting("return pcall(py.eval 'lambda f: f()', function() error() end)"),
     "a producer that always fails": lambda: (refused(mf.from_dlpack, Always()), refused(mf.asarray, Always())),
     "what is refused": lambda: (refused(mf.from_dlpack, Old(), copy=False), refused(mf.zeros, 1, 2, 3, 4, 5)),
     "keywords of an export": lambda: (t.__dlpack__(copy=True), t.__dlpack_device__(), t.__dlpack__(dl_device=(1, 0))),
@@ -463,6 +464,7 @@ SHARED = [
     type,
     TypeError,
     "a",
+    "\n",
     "fresh",
     inspect,
     *KINDS,

@@ -124,8 +124,9 @@ def test_base_exceptions_cross(lua):
         lua.eval("(...)()", leave)
 
 
-def test_a_program_without_debug_gets_no_stack(lua):
-    lua.execute("debug = nil")
+@pytest.mark.parametrize("code", ["debug = nil", "debug = 1", "debug.traceback = nil", "debug = {}"])
+def test_a_program_without_debug_gets_no_stack(lua, code):
+    lua.execute(code)
     with pytest.raises(mf.LuaError) as caught:
         lua.execute("error('abc')")
     assert "stack traceback" not in str(caught.value)
@@ -262,6 +263,8 @@ MEMORY = "not enough memory"
         f"error('the shop has {MEMORY} sticks')",
         f"error('the shop has {MEMORY}')",
         f"error('the shop: {MEMORY}', 0)",
+        f"error('1, {MEMORY}', 0)",
+        f"error(': {MEMORY}', 0)",
         f"error('{MEMORY}\\n')",
     ],
 )
@@ -297,6 +300,67 @@ def test_a_memory_error_that_is_thrown_on_stays_one(code):
 def test_classes():
     assert issubclass(mf.LuaSyntaxError, mf.LuaError) and issubclass(mf.LuaMemoryError, (mf.LuaError, MemoryError))
     assert issubclass(mf.LuaMemoryError, MemoryError) and issubclass(mf.LuaInterrupt, mf.LuaError)
+
+
+@pytest.mark.parametrize("code", [f"error('1: {MEMORY}', 0)", f"error('{MEMORY}', 0)"])
+def test_what_says_no_more_than_a_line_and_that_memory_ended_is_a_memory_error(lua, code):
+    with pytest.raises(mf.LuaMemoryError):
+        lua.execute(code)
+
+
+class Refusing(Exception):
+    """Takes no attributes."""
+
+    def __setattr__(self, name, value):
+        raise KeyError(name)
+
+
+class Seeing(Exception):
+    def __setattr__(self, name, value):
+        super().__setattr__("seen", name)
+        super().__setattr__(name, value)
+
+
+class Noted(Exception):
+    def __init__(self):
+        self.__notes__ = ["a note of its own"]
+
+
+@pytest.mark.parametrize("kind, others", [(KeyError, []), (Seeing, []), (Noted, ["a note of its own"])])
+def test_an_exception_keeps_its_notes_and_gets_one_for_each_way_through_lua(lua, kind, others):
+    error, call = kind(), lua.eval("function(f) f() end")
+
+    def fails():
+        raise error
+
+    with pytest.raises(kind) as caught:
+        call(lambda: call(fails))
+    assert caught.value is error
+    assert [note.splitlines()[0] for note in error.__notes__] == others + ["Lua stack traceback:"] * 2
+    assert getattr(error, "seen", "__notes__") == "__notes__"
+
+
+def test_an_exception_that_takes_no_notes_crosses_all_the_same(lua):
+    error = Refusing("why")
+
+    def fails():
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(Refusing) as caught:
+            lua.eval("function(f) f() end")(fails)
+        assert caught.value is error and not hasattr(error, "__notes__")
+
+
+def test_an_exception_that_no_lua_function_saw_gets_no_note(lua):
+    with pytest.raises(UnicodeEncodeError) as caught:
+        lua.eval("function(x) end")("\ud800")
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_function_of_luas_that_holds_a_userdata_may_fail(lua):
+    with pytest.raises(mf.LuaError, match="bad argument"):
+        lua.execute("io.tmpfile():lines(newproxy())()")
 
 
 def test_an_error_without_a_stack_of_its_own_has_no_other_one(lua):

@@ -61,6 +61,7 @@ OPERATIONS = {
     "a coroutine with tensors": lambda g: list(g.yields.coroutine(mf.zeros(2))),
     "a new field": lambda g: g["values"].__setitem__("q", 7),
     "an error": lambda g: error_of(g.boom),
+    "an error of Lua's back in Lua": lambda g: g.inside(g.fails),
     "an expression": lambda g: g.state.eval("{...}", 1, 2, 3),
     "a chunk": lambda g: g.state.execute("return 5"),
     "a syntax error": lambda g: error_of(g.state.execute, "x x"),
@@ -97,6 +98,7 @@ class Names:
         self.state.execute(DEFINED)
         self.globals, self.tensor = self.state.globals(), mf.zeros((2, 3))
         self.one_more = lambda x: self.add(x, 1)
+        self.fails = lambda: self.boom()
 
     def __getitem__(self, name):
         return self.globals[name]

@@ -387,6 +387,28 @@ def test_what_the_collector_runs_may_wait_for_a_thread_that_uses_the_state(what)
     assert used == [2] * len(stuck)
 
 
+def test_what_an_exception_that_takes_no_notes_leaves_may_wait_for_a_thread_that_uses_the_state():
+    lua, stuck = mf.Lua(), []
+
+    class Waiting(Exception):
+        def __del__(self):
+            thread = threading.Thread(target=lambda: lua.eval("1"), daemon=True)
+            thread.start()
+            thread.join(20)
+            stuck.append(thread.is_alive())
+
+    class Refusing(Exception):
+        def __setattr__(self, name, value):
+            raise Waiting
+
+    def fails():
+        raise Refusing
+
+    with pytest.raises(Refusing):
+        lua.eval("function(f) f() end")(fails)
+    assert stuck == [False]
+
+
 def test_python_threads_go_on_while_an_overflow_handler_runs_lua_code():
     lua, t, crossing = mf.Lua(), mf.zeros(1), threading.Event()
     lua.execute("t = ... jit.off()", t)
