@@ -232,10 +232,6 @@ PyDoc_STRVAR(dtype_parse_doc,
 
 static PyObject *dtype_parse(PyObject *module, PyObject *name) {
   DLDataType dtype;
-  if (!PyUnicode_Check(name)) {
-    PyErr_SetString(PyExc_TypeError, "a dtype name must be a str");
-    return NULL;
-  }
   if (core_dtype_name(core_state_of(module), name, &dtype) < 0) return NULL;
   int64_t nbytes = (mf_dtype_bits(&dtype, 0) + 7) / 8;
   return Py_BuildValue("iiiL", dtype.code, dtype.bits, dtype.lanes, (long long)nbytes);

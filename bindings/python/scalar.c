@@ -27,7 +27,7 @@ static int scalar_from_long(PyObject *number, mf_scalar *out) {
   long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow == 0) {
     *out = (mf_scalar){.kind = MF_KIND_INT, .i = value};
-    return value == -1 && PyErr_Occurred() ? -1 : 0;
+    return 0;
   }
   if (overflow > 0) {
     unsigned long long large = PyLong_AsUnsignedLongLong(number);
@@ -65,7 +65,7 @@ static int scalar_from_index(PyObject *obj, mf_scalar *out) {
 static int scalar_from_float(PyObject *obj, mf_scalar *out) {
   PyNumberMethods *methods = Py_TYPE(obj)->tp_as_number;
   if (PyUnicode_Check(obj) || methods == NULL || methods->nb_float == NULL) {
-    const bool several = Py_TYPE(obj)->tp_iter != NULL && !PyUnicode_Check(obj) && !PySequence_Check(obj);
+    const bool several = Py_TYPE(obj)->tp_iter != NULL && !PySequence_Check(obj);
     PyErr_Format(PyExc_TypeError, "an element must be a number, not '%s'%s", Py_TYPE(obj)->tp_name,
                  several ? "; list() of it is taken where lists are" : "");
     return -1;
@@ -165,7 +165,7 @@ static int is_large(PyObject *obj) {
 int core_scalar_for(core_state *state, PyObject *obj, DLDataType dtype, mf_scalar *out) {
   if (rounds(dtype) && is_large(obj)) {
     *out = (mf_scalar){.kind = MF_KIND_FLOAT, .f = PyLong_AsDouble(obj)};
-    return out->f == -1.0 && PyErr_Occurred() ? -1 : 0;
+    return PyErr_Occurred() ? -1 : 0;
   }
   return core_scalar_from_python(state, obj, out) < 0 ? -1 : fits(state, dtype, out);
 }
