@@ -225,21 +225,13 @@ static PyObject *array(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 static CORE_TUPLE(open_array, array)
 
-/* The same without arguments. */
-static PyObject *convert_alone(PyObject *self, const char *name) {
-  PyObject *none = PyTuple_New(0);
-  PyObject *made = none == NULL ? NULL : call_convert(self, name, none, NULL);
-  Py_XDECREF(none);
-  return made;
-}
-
 PyDoc_STRVAR(numpy_doc,
              "numpy($self, /)\n--\n\n"
              "Returns a NumPy array over the same memory, as numpy.asarray(t) does. Raises what __array__ raises.");
 
 static PyObject *numpy(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  return convert_alone(self, "to_numpy");
+  return core_call_python("moonferry._convert", "to_numpy", self);
 }
 
 static CORE_PLAIN(open_numpy, numpy)
@@ -252,7 +244,7 @@ PyDoc_STRVAR(tobytes_doc,
 
 static PyObject *tobytes(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  return convert_alone(self, "to_bytes");
+  return core_call_python("moonferry._convert", "to_bytes", self);
 }
 
 static CORE_PLAIN(open_tobytes, tobytes)
@@ -294,7 +286,7 @@ PyDoc_STRVAR(sizeof_doc,
 
 static PyObject *size_of(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  if (core_is_closed(self) || core_look(self) < 0) {
+  if (core_look(self) < 0) {
     PyErr_Clear();
     return PyLong_FromSize_t(sizeof(core_tensor));
   }
