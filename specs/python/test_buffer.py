@@ -3,6 +3,7 @@
 import array
 import ctypes as c
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -362,3 +363,17 @@ def test_pointers_to_rows_are_copied(shape):
     assert mf.asarray(rows).tolist() == np.reshape(numbers, shape).tolist()
     with pytest.raises(mf.ExchangeError, match="copy=False, but the buffer has pointers to its rows"):
         mf.asarray(rows, copy=False)
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the formats are of the other order there")
+@pytest.mark.parametrize("letters", [">b", "!B", "<h", "=h", ">h", "!h", ">i"])
+def test_bytes_in_the_other_order_are_not_shared(letters):
+    import _testbuffer  # noqa: PLC0415
+
+    numbers = _testbuffer.ndarray([1, 2], shape=[2], format=letters)
+    assert mf.asarray(numbers).tolist() == [1, 2]
+    if letters in (">h", "!h", ">i"):
+        with pytest.raises(mf.ExchangeError, match=f"format '{letters}' .* has no dtype"):
+            mf.asarray(numbers, copy=False)
+    else:
+        assert mf.asarray(numbers, copy=False).tolist() == [1, 2]

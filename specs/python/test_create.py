@@ -46,7 +46,7 @@ def test_ones_and_full_fill(dtype):
     assert mf.full((3,), 1, dtype).tolist() == np.full((3,), 1, dtype).tolist()
 
 
-@pytest.mark.parametrize("value", [True, 7, -1.5, 2 + 3j])
+@pytest.mark.parametrize("value", [True, 7, -1.5, 2 + 3j, 3j])
 def test_full_infers_the_dtype_from_the_value(value):
     t = mf.full((2,), value)
     assert t.dtype == np.full((2,), value).dtype.name and t.tolist() == [value] * 2

@@ -35,11 +35,20 @@ def test_a_tensor_is_itself_and_no_other_kind_of_thing():
 def test_equal_takes_any_array():
     t = mf.tensor([1.0, 2.0])
     assert mf.equal(t, np.array([1.0, 2.0])) and mf.equal([1.0, 2.0], t) and not mf.equal(t, np.array([1.0, 3.0]))
-    for arguments in ((), (t,), (t, t, t), ([1], [1])):
-        with pytest.raises(TypeError, match=r"equal\(\) takes two tensors"):
+    counts = {(): "0 arguments", (t,): "1 argument", (t, t, t): "3 arguments",
+              ((1,), (1,)): "2 arguments, of which none is a tensor"}  # fmt: skip
+    for arguments, said in counts.items():
+        with pytest.raises(TypeError, match=rf"equal\(\) takes two tensors, or a tensor and an array; got {said}$"):
             mf.equal(*arguments)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="not from a 'object'"):
         mf.equal(t, object())
+
+
+@pytest.mark.parametrize("arguments", [lambda t: (t, [1.0]), lambda t: ([1.0], t)], ids=["second", "first"])
+def test_equal_needs_an_asarray_that_gives_a_tensor(monkeypatch, arguments):
+    monkeypatch.setattr("moonferry._convert.asarray", lambda x: x)
+    with pytest.raises(TypeError, match="asarray did not give a Tensor"):
+        mf.equal(*arguments(mf.tensor([1.0])))
 
 
 def test_into_takes_a_class_with_from_dlpack_beside_it():

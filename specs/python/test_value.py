@@ -96,6 +96,9 @@ def test_values_without_arithmetic_are_refused_clearly():
     t = mf.zeros((2,), "float32x4")
     with pytest.raises(TypeError, match="dtype is float32x4, whose elements are no numbers"):
         t.tolist()
+    for convert in (mf.Tensor.item, float, int, bool, complex):
+        with pytest.raises(TypeError, match="dtype is float32x4, whose elements are no numbers"):
+            convert(t[:1])
     assert "float32x4" in repr(t)
 
 
