@@ -322,3 +322,20 @@ def test_the_number_of_threads_is_said_and_set():
         assert mf.threads(0) >= 1
     finally:
         mf.threads(before)
+
+
+def test_elements_that_are_no_numbers_are_copied_as_they_are():
+    t, bits = mf.zeros(2, "handle64"), mf.full(2, 7, "int64")
+    assert t.copy(bits.reinterpret("handle64")) is t and t.reinterpret("int64").tolist() == [7, 7]
+
+
+def test_astype_without_a_copy_is_the_tensor_where_the_dtype_is_the_same():
+    t = mf.tensor([1, 2], "int16")
+    assert t.astype("int16", copy=False) is t
+    assert [t.astype(name, copy=False).dtype for name in ("uint16", "int8")] == ["uint16", "int8"]
+
+
+def test_parts_of_bytes_are_copied_between_packed_and_padded_elements():
+    padded = mf._core._from_raw(mf.zeros(2, "uint8"), (2,), "int4", True)
+    assert padded.copy(mf.tensor([1, -2], "int4")).tolist() == [1, -2]
+    assert mf.zeros(2, "int4").copy(padded).tolist() == [1, -2]

@@ -32,8 +32,8 @@ def pickled():
     return pickle.dumps(mf.ones((3,)), 5)
 
 
-def refused(call, *arguments):
-    with contextlib.suppress(mf.ExchangeError):
+def refused(call, *arguments, error=mf.ExchangeError):
+    with contextlib.suppress(error):
         call(*arguments)
 
 
@@ -107,8 +107,12 @@ CALLS = {
     "reinterpret": lambda t, u, s: t.reinterpret("uint8"),
     "as_readonly": lambda t, u, s: t.as_readonly(),
     "fill": lambda t, u, s: u.fill(3),
+    "fill with a number that does not fit": lambda t, u, s: refused(s.fill, 2**63, error=OverflowError),
+    "fill with a complex number": lambda t, u, s: refused(s.fill, 1j, error=TypeError),
     "copy": lambda t, u, s: t.copy(),
+    "copy with progress": lambda t, u, s: t.copy(progress=lambda done, total: None),
     "copy into": lambda t, u, s: u.copy(t),
+    "copy into with progress": lambda t, u, s: u.copy(t, progress=lambda done, total: None),
     "copy into with a cast": lambda t, u, s: u.copy(np.ones((4, 6), "int16")),
     "astype": lambda t, u, s: t.astype("float32"),
     "tolist": lambda t, u, s: t.T.tolist(),

@@ -194,6 +194,16 @@ def test_what_is_given_out_again_and_again_keeps_its_references(name):
     assert [sys.getrefcount(x) for x in (kept, type(kept))] == before
 
 
+def test_what_methods_call_keeps_its_references():
+    t, convert = mf.zeros((2, 3)), sys.modules["moonferry._convert"]
+    seen = [convert, convert.to_numpy, convert.to_bytes, convert.reduce_ex]
+    before = [sys.getrefcount(x) for x in seen]
+    for _ in range(TIMES):
+        t.__array__(), t.numpy(), t.tobytes(), t.__reduce_ex__(5)
+    gc.collect()
+    assert [sys.getrefcount(x) for x in seen] == before
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="None has no references that count")
 def test_none_keeps_its_references():
     o, small = Producer(), mf.zeros(2)

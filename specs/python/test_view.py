@@ -222,3 +222,12 @@ def test_reshape_copies_only_where_it_may(index):
         t.reshape(-1, order="C")
     with pytest.raises(TypeError, match="copy"):
         t.reshape(-1, copy=2)
+
+
+def test_contiguous_copies_what_is_not_compact():
+    t = mf.tensor([[1, 2, 3], [4, 5, 6]])
+    assert t.contiguous() is t
+    made = t.T.contiguous()
+    assert (made.tolist(), made.strides) == ([[1, 4], [2, 5], [3, 6]], (2, 1))
+    made[0, 0] = 9
+    assert t[0, 0] == 1

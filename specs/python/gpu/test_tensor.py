@@ -62,6 +62,29 @@ def test_makers(place):
     assert mf.zeros((2,), "handle64", device=place).device == mf.Device(place)
 
 
+def test_the_size_of_an_object_is_that_of_what_the_host_sees(gpu, device):
+    empty = sys.getsizeof(mf.zeros(0))
+    assert sys.getsizeof(mf.zeros(1000, device=device)) == empty
+    assert sys.getsizeof(mf.zeros(1000, device=f"{gpu.kind}_host")) == empty + 4000
+
+
+def test_zeros_of_what_is_no_number_leave_nothing_where_the_host_has_no_memory(place):
+    before = mf.ledger()
+    for nth in range(20):
+        mf.full((64,), 255, "uint8", device=place).close()  # whose memory is used again
+        mf._core._fault_arm(nth, False)
+        try:
+            t = mf.zeros((8,), "handle64", device=place)
+        except MemoryError:
+            assert mf.ledger() == before
+            continue
+        finally:
+            mf._core._fault_arm(-1, False)
+        assert nth > 0 and t.tobytes() == bytes(64)
+        return
+    raise AssertionError("the call never came to its end")
+
+
 def test_asarray_moves_as_copy_allows(place):
     a = np.arange(4)
     assert mf.asarray(a, device=place).tolist() == [0, 1, 2, 3]
@@ -337,6 +360,36 @@ def test_a_failing_driver_is_named(gpu, device):
     gpu.reset()
     t.fill(4)
     assert t.tolist() == [4] * 64
+
+
+# What a call asks of the driver, without its prefix.
+ASKED = {
+    "equal": ("MemcpyAsync", lambda t: mf.equal(t, t)),
+    "copy": ("MemcpyAsync", lambda t: t.copy()),
+    "copy from": ("MemcpyAsync", lambda t: t.copy(t)),
+    "copy with progress": ("MemcpyAsync", lambda t: t.copy(progress=print)),
+    "an element": ("MemcpyAsync", lambda t: t[:1, :1].item()),
+    "tobytes": ("MemcpyAsync", lambda t: t.tobytes()),
+    "zeros": ("MemcpyAsync", lambda t: mf.zeros(2, "handle64", device=t.device)),
+    "ones": ("MemsetD8Async", lambda t: mf.ones(2, "uint8", device=t.device)),
+    "astype": ("LaunchKernel", lambda t: t.astype("int32")),
+    "contiguous": ("LaunchKernel", lambda t: t.T.contiguous()),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_driver_that_fails_in_a_call_is_a_driver_error(gpu, device, name):
+    if not gpu.simulated:
+        pytest.skip("only a simulated driver can be told to fail")
+    asked, call = ASKED[name]
+    asked = f"cu{asked}" if gpu.kind == "cuda" else f"hip{asked.replace('Launch', 'ModuleLaunch')}"
+    t = mf.zeros((4, 4), "uint8", device=device)
+    before = mf.ledger()
+    gpu.lib.sim_fail(f"{asked}:999:on".encode())
+    with pytest.raises(mf.DriverError, match=f"{asked} answered 999"):
+        call(t)
+    gpu.reset()
+    assert mf.ledger() == before and t.tolist() == [[0] * 4] * 4
 
 
 def test_a_failing_driver_in_an_exchange_is_a_driver_error(gpu, device):

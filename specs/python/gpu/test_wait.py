@@ -23,15 +23,20 @@ def copied(t, **options):
     return host.tolist()
 
 
-def refused_for_want_of_memory(t):
-    """After a wait for what might become free."""
-    mf.pool_limit(t.device, 1)
-    try:
-        with pytest.raises(MemoryError):
-            t.broadcast_to((1 << 20, 64)).__dlpack__(copy=True, stream=STREAM.handle, max_version=(1, 3))
-    finally:
-        mf.pool_limit(t.device, 0)
-    return t.tolist()
+def without_room(call):
+    """What is refused for want of memory, after a wait for what might become free."""
+
+    def refused(t):
+        mf.empty((64,), "uint8", device=t.device).acquire(STREAM)  # and dropped
+        mf.pool_limit(t.device, 1)
+        try:
+            with pytest.raises(MemoryError):
+                call(t.broadcast_to((1 << 20, 64)))
+        finally:
+            mf.pool_limit(t.device, 0)
+        return t.tolist()
+
+    return refused
 
 
 ON_DEVICE = {
@@ -46,7 +51,11 @@ ON_DEVICE = {
     "pickle": lambda t: pickle.loads(pickle.dumps(t)).tolist(),
     "__dlpack__": lambda t: np.from_dlpack(t.to("cpu")).tolist(),
     "__dlpack__ with a copy": lambda t: mf.from_dlpack(t, device="cpu", copy=True).tolist(),
-    "__dlpack__ with a copy that has no room": refused_for_want_of_memory,
+    "__dlpack__ with a copy that has no room": without_room(
+        lambda t: t.__dlpack__(copy=True, stream=STREAM.handle, max_version=(1, 3))
+    ),
+    "empty that has no room": without_room(lambda t: mf.empty(t.shape, t.dtype, device=t.device)),
+    "copy that has no room": without_room(lambda t: t.copy()),
     "__dlpack__ for the host": lambda t: mf.from_dlpack(t.__dlpack__(dl_device=(1, 0), max_version=(1, 3))).tolist(),
     "equal": lambda t: [2] * 64 if not mf.equal(t, mf.ones((64,), "uint8", device=t.device)) else "equal",
     "repr": lambda t: [2] * 64 if repr(t).count("2") > 3 else repr(t),
@@ -63,6 +72,7 @@ ON_PINNED = {
     "np.from_dlpack": lambda t: np.from_dlpack(t).tolist(),
     "a copied capsule": lambda t: mf.from_dlpack(t.__dlpack__(copy=True, max_version=(1, 3))).to("cpu").tolist(),
     "set an element": lambda t: t.__setitem__(0, 2) or t.tolist(),
+    "fill": lambda t: t.fill(2) or t.tolist(),
     "copy from the host's": lambda t: t.copy(mf.full((64,), 2, "uint8")).tolist(),
 }
 
