@@ -169,7 +169,7 @@ end
 ---@return number
 function Tensor:rows()
   handle_of(self)
-  if self._epoch ~= epoch[0] or not self._p then
+  if self._epoch ~= epoch[0] then
     pointer(self, WRITE)
   end
   if self._dl.ndim == 0 then
@@ -299,7 +299,6 @@ local function is_far(t)
 end
 
 local function get_by_c(t, count, ...)
-  check_valid(t)
   local coords, scalar, err = coordinates("get", { ... }, count), new_scalar(), errors.place()
   if not errors.passed(C.mf_tensor_get(t._handle, coords, count, scalar, err), err) then
     misuse("get: %s", errors.text(err))
@@ -329,7 +328,6 @@ function Tensor:get(...)
 end
 
 local function put_by_c(t, info, count, ...)
-  check_valid(t)
   local list = { ... }
   local coords, scalar = coordinates("put", list, count), new_scalar()
   dtype.to_scalar(info, list[count + 1], scalar, "put")

@@ -35,6 +35,7 @@ describe("rows", function()
     refuses("not compact", columns.row, columns, 1)
     refuses("not compact", columns.rows, columns)
     local transposed = t:permute_dims()
+    refuses("not compact", transposed.row, transposed)
     refuses("not compact", transposed.row, transposed, 0, 0)
     assert.are.equal(t:get(1, 2, 3), transposed:row(3, 2, 1)[0])
     refuses("4 coordinates for 3 axes", t.row, t, 0, 0, 0, 0)
@@ -128,6 +129,8 @@ describe("get and put", function()
     local t = mf.zeros({ 2, 3 }, "int32")
     t:put(-1, -2, 5)
     assert.are.equal(5, t:get(1, 1))
+    t:put(-2, -3, 4)
+    assert.are.equal(4, t:get(0, 0))
     assert.are.equal(5, t:get(1LL, -2LL))
     local s = mf.zeros({})
     s:put(1.5)
@@ -150,6 +153,9 @@ describe("get and put", function()
       refuses("coordinate 1: expected an integer", t.put, t, 0, bad, 1)
     end
     refuses("coordinate 0: expected an integer", t.get, t, nil, 0)
+    local none = mf.zeros({ 0, 3 })
+    refuses("get: index 0 is out of range for axis 0 of extent 0", none.get, none, 0, 0)
+    refuses("put: index 0 is out of range for axis 0 of extent 0", none.put, none, 0, 0, 1)
     local deep = mf.zeros({ 1, 1, 1, 2 })
     refuses("get: index 2 is out of range for axis 3 of extent 2", deep.get, deep, 0, 0, 0, 2)
     refuses("put: index -2 is out of range for axis 2 of extent 1", deep.put, deep, 0, 0, -2, 0, 7)
@@ -199,7 +205,7 @@ describe("get and put", function()
       assert.are.equal("number", type(s:get(0)))
       assert.are.equal(value, s:get(0))
     end
-    for _, value in ipairs { LOWEST, HIGHEST, 0x20000000000001LL } do
+    for _, value in ipairs { LOWEST, HIGHEST, 0x20000000000001LL, -0x20000000000001LL } do
       s:put(0, value)
       assert.is_true(ffi.istype("int64_t", s:get(0)))
       assert.is_true(s:get(0) == value)
@@ -208,6 +214,8 @@ describe("get and put", function()
     assert.is_true(ffi.istype("uint64_t", u:get(0)) and u:get(0) == LARGEST)
     u:put(0, 7LL)
     assert.are.equal(7, u:get(0))
+    s:put(0, 0x7fffffffffffffffULL)
+    assert.is_true(s:get(0) == HIGHEST)
     refuses("expected an integer", s.put, s, 0, 2 ^ 60)
     refuses("expected an integer", s.put, s, 0, 0 / 0)
     refuses("below 2^63", s.put, s, 0, LARGEST)
@@ -273,6 +281,66 @@ describe("get and put", function()
   end)
 end)
 
+describe("item", function()
+  after_each(helper.nothing_left)
+
+  it("gives the only element of any rank", function()
+    assert.are.equal(7, mf.full({ 1, 1, 1 }, 7, "int8"):item())
+  end)
+end)
+
+-- The methods that touch the memory of a tensor of one element, with what they are given.
+local CHECKED = { get = { 0 }, put = { 0, 5 }, item = {}, tolist = {} }
+local UNCHECKED = { row = { 0 }, rows = {}, ptr = {}, at = { 0 }, set = { 0, 5 } }
+
+describe("a tensor whose memory was taken back", function()
+  after_each(helper.nothing_left)
+
+  it("says so, also where its elements were read before", function()
+    for name, arguments in pairs(CHECKED) do
+      for _, dtype in ipairs { "float32", "bfloat16" } do
+        local memory = ffi.new "uint8_t[4]"
+        local t = mf.wrap(memory, 1, dtype)
+        local view = t:view()
+        view:put(0, 1)
+        local before = ffi.string(memory, 4)
+        t:invalidate()
+        refuses("taken back", view[name], view, unpack(arguments))
+        assert.are.equal(before, ffi.string(memory, 4))
+        view:close()
+        t:close()
+      end
+    end
+    local none = mf.wrap(ffi.new "float[1]", 0)
+    none:invalidate()
+    refuses("the memory of this tensor was taken back", none.tolist, none)
+    none:close()
+  end)
+end)
+
+describe("a tensor whose memory gets a fence", function()
+  after_each(helper.nothing_left)
+
+  it("is not touched before the fence is reached, whatever was read before", function()
+    for _, methods in ipairs { CHECKED, UNCHECKED } do
+      for name, arguments in pairs(methods) do
+        local t = mf.full(1, 7)
+        assert.are.equal(7, t:get(0))
+        local ring, fence, reached = mf.ring { t }, helper.fence()
+        ring:begin()
+        ring:done(fence, 2)
+        for _ = 1, 2 do
+          refuses("cannot be waited for on this thread", t[name], t, unpack(arguments))
+        end
+        reached[0] = 1
+        assert.are.equal(7, t:get(0))
+        ring:close()
+        t:close()
+      end
+    end
+  end)
+end)
+
 describe("a tensor", function()
   after_each(helper.nothing_left)
 
@@ -331,6 +399,12 @@ describe("a tensor", function()
       refuses("expected a tensor", t.get, other, 0)
       refuses("expected a tensor", t.close, other)
       refuses("expected a tensor", t.equal, t, other)
+      refuses("rows: expected a tensor", t.rows, other)
+      refuses("item: expected a tensor", t.item, other)
+      refuses("tolist: expected a tensor", t.tolist, other)
+    end
+    for _, name in ipairs { "row", "at", "set" } do
+      refuses(name .. ": expected a tensor, got a table", t[name], {}, 0, 0)
     end
     t._handle = nil
     refuses("expected a tensor", t.get, t, 0)
