@@ -31,8 +31,6 @@ local function real(value)
     return ("%.0f."):format(value)
   elseif value ~= value then
     return "nan"
-  elseif value == math.huge or value == -math.huge then
-    return value > 0 and "inf" or "-inf"
   end
   local text = ("%.5g"):format(value)
   return text:find "^-?%d+$" and text .. "." or text -- as the whole number that it is rounded to
@@ -54,18 +52,12 @@ end
 
 -- The coordinates of one axis that are shown; false stands for those left out.
 local function shown(extent, summarise)
-  local list = {}
-  for i = 0, extent - 1 do
-    if not summarise or extent <= 2 * EDGE or i < EDGE or i >= extent - EDGE then
-      list[#list + 1] = i
-    elseif i == EDGE then
-      list[#list + 1] = false
-    end
-    if summarise and i == EDGE and extent > 2 * EDGE then
-      break
-    end
+  local list, cut = {}, summarise and extent > 2 * EDGE
+  for i = 0, (cut and EDGE or extent) - 1 do
+    list[i + 1] = i
   end
-  if summarise and extent > 2 * EDGE then
+  if cut then
+    list[EDGE + 1] = false
     for i = extent - EDGE, extent - 1 do
       list[#list + 1] = i
     end
@@ -118,11 +110,11 @@ local function is_readable(t)
     return true
   end
   local err = errors.place()
-  local can = errors.passed(C.mf_tensor_get(t._handle, numbers.int64s(t.ndim), t.ndim, new_scalar(), err), err)
-  if not can then
+  if not errors.passed(C.mf_tensor_get(t._handle, numbers.int64s(t.ndim), t.ndim, new_scalar(), err), err) then
     errors.text(err)
+    return false
   end
-  return can
+  return true
 end
 
 local function values(t)

@@ -13,6 +13,8 @@ describe("tostring", function()
     assert.are.equal("mf.tensor<float32[3] cpu>\n[ 1., -2., 1.5]", tostring(mf.tensor { 0.99999994, -2.0000002, 1.5 }))
     assert.are.equal("mf.tensor<float64[3] cpu>\n[  inf,  -inf, 1e+20]",
       tostring(mf.tensor({ 1 / 0, -1 / 0, 1e20 }, "float64")))
+    assert.are.equal("mf.tensor<float64[3] cpu>\n[99999999.,     1e+08,        1.]",
+      tostring(mf.tensor({ 99999999, 1e8, 1 }, "float64")))
     assert.are.equal("mf.tensor<bool[2] cpu>\n[ true, false]", tostring(mf.tensor({ true, false }, "bool")))
     assert.are.equal("mf.tensor<complex64[2] cpu>\n[1.+2.j, 0.-1.j]",
       tostring(mf.tensor({ mf.complex(1, 2), mf.complex(0, -1) }, "complex64")))
@@ -42,6 +44,12 @@ describe("tostring", function()
     local text = tostring(mf.ones({ 100, 4, 100 }, "uint8"))
     assert.is_truthy(text:find("[1, 1, 1, ..., 1, 1, 1]", 1, true))
     assert.are.equal(6 * 4, select(2, text:gsub("1, 1, 1, %.%.%., 1, 1, 1", "")))
+    local row = "[1, 1, 1, ..., 1, 1, 1]"
+    assert.are.equal("mf.tensor<uint8[6,167] cpu>\n[" .. (row .. ",\n "):rep(5) .. row .. "]",
+      tostring(mf.ones({ 6, 167 }, "uint8")))
+    assert.are.equal("mf.tensor<uint8[7,143] cpu>\n[" .. (row .. ",\n "):rep(3) .. "...,\n " .. (row .. ",\n "):rep(2)
+      .. row .. "]", tostring(mf.ones({ 7, 143 }, "uint8")))
+    assert.are.equal("mf.tensor<uint8[1000] cpu>\n[" .. ("1, "):rep(999) .. "1]", tostring(mf.ones(1000, "uint8")))
   end)
 
   it("describes what cannot be read", function()

@@ -164,6 +164,17 @@ gpu.describe("a tensor on a device", function()
     t:tolist()
     tostring(t)
     assert.are.equal(tensors, mf.ledger().tensors)
+    if gpu.sim then
+      local calls = {}
+      for i, size in ipairs { 2, 200 } do
+        local u = mf.zeros(size, "int8", { device = D })
+        tostring(u)
+        local before = gpu.calls(nil)
+        tostring(u)
+        calls[i] = gpu.calls(nil) - before
+      end
+      assert.are.equal(calls[1], calls[2])
+    end
   end)
 
   it("does not let the host touch its elements, and says what to do", function()
