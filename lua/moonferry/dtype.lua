@@ -59,15 +59,12 @@ local function kind_of(code, bits)
 end
 
 local function new_record(d)
-  local text, err = new_name(NAME_NBYTES), errors.place()
-  if not errors.passed(C.mf_dtype_format(d, text, NAME_NBYTES, err), err) then
-    misuse("%s", errors.text(err))
-  end
+  local text = new_name(NAME_NBYTES)
+  C.mf_dtype_format(d, text, NAME_NBYTES, nil) -- a dtype that has come so far has a name
   local code, bits, lanes = d.code, d.bits, d.lanes
-  local record = { name = ffi.string(text), kind = kind_of(code, bits), plain = false }
-  local ctype = C_TYPES[record.name]
-  record.plain = ctype ~= nil
-  ctype = ctype or RAW[bits * lanes]
+  local name = ffi.string(text)
+  local record = { name = name, kind = kind_of(code, bits), plain = C_TYPES[name] ~= nil }
+  local ctype = C_TYPES[name] or RAW[bits * lanes]
   if ctype then
     record.pointer, record.constant = ffi.typeof(ctype .. " *"), ffi.typeof("const " .. ctype .. " *")
   elseif bits * lanes < 8 then

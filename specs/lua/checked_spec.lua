@@ -30,6 +30,7 @@ local REFUSED = {
   { "t:as_readonly():row(0)[0] = 1", "row: the tensor is read-only" },
   { "local u = t:copy() local row = u:row(0) u:close() local _ = row[0]", "tensor closed" },
   { "local _ = t:row(0) + 1", "is no pointer" },
+  { "local row = t:row(0) getmetatable(row).__len(row)", "row: a row has no length; t.shape has the extents" },
 }
 
 describe("the checked mode", function()

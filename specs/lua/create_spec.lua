@@ -209,6 +209,16 @@ describe("wrap", function()
     assert.are.equal(5, mf.tensor(5LL, "float64"):item())
   end)
 
+  it("takes shapes of up to 64 axes", function()
+    local shape = {}
+    for axis = 1, 64 do
+      shape[axis] = 1
+    end
+    assert.are.equal(64, mf.zeros(shape).ndim)
+    shape[65] = 1
+    helper.refuses("shape: expected at most 64 entries, got 65", mf.zeros, shape)
+  end)
+
   it("takes the first page for no address, and what follows for one", function()
     local array = ffi.typeof "int8_t *"
     helper.refuses("pointer is 0xfff, which is no address", mf.wrap, ffi.cast(array, 4095), 1, "int8")

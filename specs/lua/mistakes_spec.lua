@@ -63,6 +63,9 @@ local LISTS = {
   { "local _ = mf.zeros { 2.5 }", "shape[1]: expected an integer, got 2.5" },
   { "local _ = mf.zeros(0 / 0)", "expected an integer, got " },
   { "local _ = mf.zeros(2 ^ 60)", "of at most 2^53", "2LL^60" },
+  { "local _ = mf.zeros(-2 ^ 53)", "shape[1] is -9007199254740992" },
+  { "local _ = t:squeeze(-2 ^ 31)", "squeeze: axis is -2147483648" },
+  { "local _ = t:squeeze(2 ^ 31)", "axes[1]: expected an integer of 32 bits, got 2147483648" },
 }
 
 local DTYPES = {
@@ -75,6 +78,7 @@ local DTYPES = {
   { "local _ = mf.zeros(2, 'f4')", "\"float32\"?" },
   { "local _ = mf.zeros(2, 'Float32')", "\"float32\"?" },
   { "local _ = mf.zeros(2, 'wholly_unlike')", "wholly_unlike" },
+  { "local _ = mf.zeros(2, 'float32\\0x')", "dtype: expected a name such as \"float32\"" },
 }
 
 local ARRAYS = {
