@@ -294,7 +294,7 @@ thread:start()
 thread:join()
 return n, py.import("sys").argv[0]
 """)[0])
-]], "", py.import("sys").executable)
+]], "MOONFERRY_PYTHON=/nowhere", py.import("sys").executable)
     assert.are.equal([[
 (5, True, True)
 [3, 2, 1]
