@@ -6,9 +6,8 @@ local ffi = require "ffi"
 local mf = require "moonferry"
 local scopes = require "moonferry.scope"
 
-return function(py, started_or_error)
+return function(py)
   local function moonferry_function(name, module)
-    started_or_error()
     return scopes.outside(function() return py.import(module or "moonferry")[name] end)
   end
 

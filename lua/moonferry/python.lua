@@ -164,7 +164,7 @@ local function started_or_error()
   if not started then
     local ok, message = py.start()
     if not ok then
-      error(message, 3)
+      errors.misuse("%s", message)
     end
   end
 end
@@ -478,7 +478,7 @@ py.collect = lazily "collect"
 py.is = lazily "is"
 
 -- py.tensor, py.stream, py.into; py.finish, py.settle, py.preload.
-require("moonferry.borrowed")(py, started_or_error)
+require "moonferry.borrowed"(py)
 require("moonferry.life")(py, verbs)
 
 return py

@@ -120,6 +120,25 @@ describe("the interpreter of a program", function()
     assert.are.equal(refused:format(facts.version), text)
   end)
 
+  it("is missed at the line of the program, whatever is called first", function()
+    local text = said([[
+local mf = require "moonferry"
+local here = debug.getinfo(1, "S").short_src
+for name, call in pairs {
+  import = function() return (py.import "os") end, builtins = function() return (py.builtins) end,
+  eval = function() return (py.eval "1") end, exec = function() return (py.exec "1") end,
+  list = function() return (py.list {}) end, mapping = function() return (py.mapping {}) end,
+  tensor = function() return (py.tensor {}) end, stream = function() return (py.stream {}) end,
+  into = function() return (py.into({}, mf.zeros(1))) end,
+} do
+  local _, message = pcall(mf.scope, call)
+  local place = message:match "^(.-):%d+: moonferry.python cannot use "
+  if place ~= here then print(name, message) end
+end
+]], "MOONFERRY_PYTHON=" .. make "old")
+    assert.are.equal("", text)
+  end)
+
   it("is looked for without a file that stays open", function()
     local text = said [[
 collectgarbage "stop"
