@@ -25,8 +25,7 @@ end
 --- Raises an error that points at the first line outside Moonferry.
 ---@param format string
 function errors.misuse(format, ...)
-  local message = select("#", ...) > 0 and format:format(...) or format
-  error(message, caller())
+  error(format:format(...), caller())
 end
 
 --- How an offending value is shown in a message.
@@ -83,10 +82,11 @@ function errors.attach(C)
 
   --- Whether the call that had the place went well; the place is for other calls then.
   function errors.passed(rc, place)
-    if rc == 0 then
-      leave(place)
+    if rc ~= 0 then
+      return false
     end
-    return rc == 0
+    leave(place)
+    return true
   end
 
   --- What the failed call said.
