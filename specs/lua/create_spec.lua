@@ -21,6 +21,14 @@ describe("making tensors", function()
     assert.is_true(ffi.istype("mf_tensor *", t.handle))
   end)
 
+  it("counts what is alive", function()
+    local t = mf.empty({ 2, 3 }, "int16")
+    local ledger = mf.ledger()
+    assert.are.same({ 1, 1, 12 }, { ledger.tensors, ledger.storages, ledger.bytes })
+    assert.is_true(ledger.blocks > 0)
+    t:close()
+  end)
+
   it("gives a new table for shape and strides each time", function()
     local t = mf.empty({ 2, 3 })
     t.shape[1] = 99

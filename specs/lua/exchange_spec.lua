@@ -54,6 +54,17 @@ end)
 describe("from_dlpack", function()
   after_each(helper.nothing_left)
 
+  it("is deleted by the next count of what is alive where another thread was the last to let go", function()
+    local m, count = helper.managed()
+    local t = mf.from_dlpack(m)
+    local handle = helper.C.mf_tensor_retain(t.handle)
+    t:close()
+    helper.on_thread(helper.C.mf_tensor_release_later, handle)
+    assert.are.equal(0, count[0])
+    assert.are.equal(0, mf.ledger().storages)
+    assert.are.equal(1, count[0])
+  end)
+
   it("takes both structs, without a copy, and deletes each once", function()
     for _, make in ipairs { helper.managed, helper.managed_legacy } do
       local m, count, anchor = make()

@@ -236,6 +236,31 @@ print(moonferry.ledger().tensors)
     end
   end)
 
+  it("finds the bridge and the package beside the library that a link leads to, or says what is missing", function()
+    local _, made = shell("mktemp -d")
+    local copy = made:match "%S+" .. "/"
+    local _, found = shell(("realpath %s/python/moonferry"):format(os.getenv "MOONFERRY_BUILD" or "build/dev"))
+    local folder = found:match "%S+"
+    local library = folder .. "/libmoonferry.so.0"
+    local environment = ("MOONFERRY_LIBRARY=%slibmoonferry.so.0"):format(copy)
+    shell(("ln -s $(realpath %s) %s"):format(library, copy))
+    shell(("mkdir -p %sother/moonferry && touch %sother/moonferry/__init__.py"):format(copy, copy))
+    local other = ("PYTHONPATH=%sother "):format(copy)
+    local file = runs(prelude .. 'print(py.import("moonferry").__file__)', other .. environment)
+    assert.are.equal(folder .. "/__init__.py\n", file)
+    shell(("rm %slibmoonferry.so.0 && cp %s %s"):format(copy, library, copy))
+    local text = runs(prelude .. "print(select(2, py.start()))", environment)
+    shell("rm -r " .. copy)
+    assert.matches("^moonferry_bridge.so is neither beside libmoonferry %(" .. copy:gsub("%p", "%%%0")
+      .. "%) nor on package.cpath.\n", text)
+  end)
+
+  it("leaves the bridge's file closed", function()
+    local text = runs('collectgarbage "stop"\n' .. prelude
+      .. 'assert(py.start())\nos.execute "ls -l /proc/$PPID/fd | grep -c moonferry_bridge"')
+    assert.are.equal("0\n", text)
+  end)
+
   it("refuses a bridge of another build than its libmoonferry", function()
     local id = ffi.string(require("moonferry.lib").mf_build_id())
     local other = id:match("^%x+%-") .. ("0"):rep(16)

@@ -50,6 +50,14 @@ describe("the library", function()
     assert.are.equal(0, code, output)
   end)
 
+  it("is found beside Lua files that are a link in the working directory", function()
+    sh(("mkdir %s/linked && ln -s %s/moonferry/lua %s/linked/lua"):format(elsewhere, elsewhere, elsewhere))
+    sh(("cp %s %s/linked/libmoonferry.so.0"):format(LIBRARY, elsewhere))
+    local output, code = helper.luajit(PRINT, "", ("cd %s/linked && env -u MOONFERRY_LIBRARY "
+      .. "LUA_PATH='lua/?.lua;lua/?/init.lua' LUA_CPATH='/nowhere/?.so'"):format(elsewhere))
+    assert.are.equal(0, code, output)
+  end)
+
   it("is found on package.cpath, as luarocks lays it out", function()
     sh(("mkdir %s/rocks && cp %s %s/rocks/libmoonferry.so.0"):format(elsewhere, LIBRARY, elsewhere))
     local output, code = run(PRINT, ("LUA_CPATH='/nowhere/?.so;%s/rocks/?.so'"):format(elsewhere))
@@ -80,6 +88,7 @@ describe("the library", function()
     assert.is_truthy(output:find(elsewhere .. "/moonferry/libmoonferry.so.0 (beside the Lua files)", 1, true), output)
     assert.is_truthy(output:find("(the build directory)", 1, true), output)
     assert.is_truthy(output:find("(the system's library path)", 1, true), output)
+    assert.is_nil(output:find("package.cpath", 1, true), output)
     for _, remedy in ipairs { "pip install .", "moonferry.get_lua_path()", "make build", "MOONFERRY_LIBRARY" } do
       assert.is_truthy(output:find(remedy, 1, true), output)
     end
@@ -157,6 +166,29 @@ describe("the library", function()
       end
       mf, package.loaded["moonferry"], package.loaded["moonferry.lib"] = nil, nil, nil
       collectgarbage()
+    ]]
+    local output, code = run(program, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
+    assert.are.equal(0, code, output)
+  end)
+
+  it("outlives the state that loaded it, as what it exported does", function()
+    local program = [[
+      local ffi = require "ffi"
+      ffi.cdef [=[
+        void *luaL_newstate(void); void luaL_openlibs(void *L); int luaL_loadstring(void *L, const char *text);
+        int lua_pcall(void *L, int given, int wanted, int handler); double lua_tonumber(void *L, int index);
+        void lua_close(void *L);
+        typedef struct exported { uint32_t version[2]; void *ctx; void (*deleter)(struct exported *); } exported;
+      ]=]
+      local L = ffi.C.luaL_newstate()
+      ffi.C.luaL_openlibs(L)
+      assert(ffi.C.luaL_loadstring(L, [=[
+        local exported = require("moonferry").ones(3):to_dlpack()
+        return tonumber(require("ffi").cast("intptr_t", exported))
+      ]=]) == 0 and ffi.C.lua_pcall(L, 0, 1, 0) == 0)
+      local exported = ffi.cast("exported *", ffi.C.lua_tonumber(L, -1))
+      ffi.C.lua_close(L)
+      exported.deleter(exported)
     ]]
     local output, code = run(program, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
     assert.are.equal(0, code, output)

@@ -348,6 +348,7 @@ describe("the garbage collector", function()
   end)
 
   it("has a limit that can be set", function()
+    assert.are.equal(0, mf.gc_limit(0))
     assert.are.equal(12345, mf.gc_limit(12345))
     assert.are.equal(12345, mf.gc_limit())
     for _, bad in ipairs { -1, 0.5, 0 / 0, 1 / 0, "x", {} } do

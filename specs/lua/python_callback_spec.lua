@@ -214,6 +214,7 @@ describe("Lua tables in Python", function()
     local t = { a = 1, [5] = "five" }
     local m = py.mapping(t)
     assert.is_true(py.is_instance(m, py.import("collections.abc").MutableMapping))
+    assert.is_true(py.op.is_(py.builtins.type(m), py.builtins.type(py.mapping {})))
     assert.are.equal(1, py.get(m, "a"))
     assert.are.equal("five", m[5])
     assert.are.equal(2, #m)
