@@ -273,9 +273,9 @@ local function convert_all(slots, convert)
   return views
 end
 
---- Returns a list with `convert`'s result for each slot. It is made by the first call with that `convert`; later calls
---- return the same list, so that a frame imports nothing. No scope closes the results: the list lives as long as the
---- ring.
+--- Returns a list with `convert`'s result for each slot. It is made by the ring's first call; later ones return the
+--- same list, whatever function they are given, so that a frame imports nothing, and may write its function anew. No
+--- scope closes the results: the list lives as long as the ring.
 ---@param convert fun(t: moonferry.Tensor): any such as Python's torch.from_dlpack
 ---@return any[]
 function Ring:into(convert)

@@ -47,6 +47,7 @@ describe("a ring", function()
     end
     local views = r:into(convert)
     assert.are.equal(views, r:into(convert))
+    assert.are.equal(views, r:into(tostring))
     assert.are.equal(2, calls)
     r:close()
   end)
