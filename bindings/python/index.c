@@ -55,14 +55,14 @@ static int refuse_coordinate(PyObject *obj) {
 
 static int read_coordinate(PyObject *obj, mf_index *item) {
   const int axes = PyBool_Check(obj) || !PyIndex_Check(obj) ? 1 : has_axes(obj);
-  if (axes != 0) return axes < 0 ? -1 : refuse_coordinate(obj);
+  if (axes < 0) return -1;
+  if (axes > 0) return refuse_coordinate(obj);
   PyObject *number = PyNumber_Index(obj);
   if (number == NULL) {
     const bool array = PyErr_ExceptionMatches(PyExc_TypeError) && PySequence_Check(obj);
     return array ? refuse_coordinate(obj) : -1;
   }
   int overflow;
-  item->kind = MF_INDEX_AT;
   item->start = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow != 0) core_raise_too_large(PyExc_IndexError, "an index", number);
   Py_DECREF(number);
@@ -75,7 +75,7 @@ static int read_item(index_key *key, PyObject *obj) {
     return -1;
   }
   mf_index *item = &key->items[key->count++];
-  *item = (mf_index){0};
+  *item = (mf_index){.kind = MF_INDEX_AT};
   if (PySlice_Check(obj)) return read_slice(obj, item);
   if (obj == Py_None || obj == Py_Ellipsis) {
     item->kind = obj == Py_None ? MF_INDEX_NEWAXIS : MF_INDEX_ELLIPSIS;
@@ -135,9 +135,8 @@ static PyObject *get_by_key(PyObject *self, const index_key *key) {
   read_coordinates(key, coords);
   int status = get_element(t, coords, key->count, &value, &err);
   if (status == MF_OK) return core_scalar_to_python(&value);
-  /* A dtype without arithmetic has no Python number: a view of the one element is what is left. What is out of bounds
-   * is out of bounds there, too, and said in words of an index. */
-  if (status == MF_EDTYPE || status == MF_EBOUNDS) return get_view(self, key);
+  /* A dtype without arithmetic has no Python number: a view of the one element is what is left. */
+  if (status == MF_EDTYPE) return get_view(self, key);
   core_raise(core_state_of_tensor(self), &err);
   return NULL;
 }
@@ -166,11 +165,7 @@ static int put_element(PyObject *self, const index_key *key, PyObject *value) {
   mf_error err;
   if (core_scalar_for(state, value, core_view(self)->dtype, &scalar) < 0) return -1;
   read_coordinates(key, coords);
-  int status = set_element(core_handle(self), coords, key->count, &scalar, &err);
-  if (status == MF_EBOUNDS) {
-    Py_XDECREF(get_view(self, key)); /* which says it in words of an index */
-    return -1;
-  }
+  const int status = set_element(core_handle(self), coords, key->count, &scalar, &err);
   return status == MF_OK ? 0 : core_raise(state, &err);
 }
 

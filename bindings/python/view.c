@@ -123,12 +123,8 @@ static PyObject *squeeze(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   mf_error err;
   mf_tensor *out;
   if (core_args_self(self, &signature, args, nargs, kwnames, &axis) < 0) return NULL;
-  bool all = axis == NULL || axis == Py_None;
+  const bool all = axis == NULL || axis == Py_None;
   if (!all && read_axes(&axis, 1, axes, &count) < 0) return NULL;
-  if (!all && count == 0) {
-    Py_INCREF(self);
-    return self;
-  }
   int status = mf_tensor_squeeze(core_handle(self), all ? NULL : axes, count, &out, &err);
   return core_wrap_view(self, status, out, &err);
 }

@@ -37,6 +37,15 @@ def refused(call, *arguments, error=mf.ExchangeError):
         call(*arguments)
 
 
+def misfit(target, source):
+    try:
+        target[0] = source
+    except ValueError as error:
+        assert str(error) == "elements of shape (3,) do not broadcast to shape (6,)"
+        return
+    raise AssertionError("it was not refused")
+
+
 TAKES, REFUSES = abi.taker("probe_take_gives_and_deletes"), abi.taker("probe_take_refuses_and_deletes")
 PICKLED = pickled()
 UNALIGNED = memoryview(np.zeros(5, np.dtype([("a", "i4"), ("b", "i1")]))["a"])
@@ -94,6 +103,8 @@ CALLS = {
     "set from an overlap": lambda t, u, s: u.__setitem__(slice(1, None), u[:-1]),
     "set from a list": lambda t, u, s: u.__setitem__(0, [1, 2, 3, 4, 5, 6]),
     "set from an array": lambda t, u, s: u.__setitem__(slice(0, 2), np.ones((2, 6), "int8")),
+    "set from leading axes": lambda t, u, s: u.__setitem__(slice(1, 3), t[None, :1]),
+    "set from what does not fit": lambda t, u, s: misfit(u, t[0, :3]),
     "iterate": lambda t, u, s: list(t),
     "T": lambda t, u, s: t.T,
     "permute": lambda t, u, s: t.permute_dims(1, 0),

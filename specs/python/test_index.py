@@ -96,6 +96,12 @@ def test_other_indices_are_refused(index):
     assert t.tolist() == [[0] * 3] * 2
 
 
+@pytest.mark.parametrize("index", [1.0, "0", b"x", object(), True])
+def test_what_is_no_array_is_refused_without_a_word_of_arrays(index):
+    with pytest.raises(IndexError, match=f"None, not '{type(index).__name__}'$"):
+        mf.zeros((2, 3))[index]
+
+
 @pytest.mark.parametrize(
     "index, error, text",
     [(slice(None, None, 0), ValueError, "step is 0"), (slice("a", None), TypeError, "integers or None, not 'str'"),
@@ -111,19 +117,36 @@ def test_anything_with_index_is_a_coordinate():
         def __index__(self):
             return 2
 
+    class Digits(int):
+        def __len__(self):
+            return 1
+
     t = mf.asarray(numbered((4,)))
-    assert t[Two()] == 2 and t[np.int8(3)] == 3 and t[Two() :].tolist() == [2, 3]
+    assert t[Two()] == 2 and t[np.int8(3)] == 3 and t[Two() :].tolist() == [2, 3] and t[Digits(2)] == 2
 
 
-def test_an_index_that_raises_passes_its_exception_on():
+@pytest.mark.parametrize("error", [KeyError, TypeError])
+def test_an_index_that_raises_passes_its_exception_on(error):
+    class Bad:
+        def __index__(self):
+            raise error("mine")
+
+    t = mf.zeros((2, 2))
+    for index in (Bad(), slice(Bad(), None), (0, Bad())):
+        with pytest.raises(error, match="mine"):
+            t[index]
+
+
+def test_a_sequence_whose_index_raises_passes_its_exception_on():
     class Bad:
         def __index__(self):
             raise KeyError("mine")
 
-    t = mf.zeros((2, 2))
-    for index in (Bad(), slice(Bad(), None), (0, Bad())):
-        with pytest.raises(KeyError):
-            t[index]
+        def __getitem__(self, i):
+            raise IndexError(i)
+
+    with pytest.raises(KeyError, match="mine"):
+        mf.zeros(2)[Bad()]
 
 
 def test_ellipsis_gives_a_view_and_a_full_index_a_number():
@@ -134,6 +157,12 @@ def test_ellipsis_gives_a_view_and_a_full_index_a_number():
     scalar = mf.tensor(3)
     assert isinstance(scalar[...], mf.Tensor) and scalar[()] == 3
     assert t[None].shape == (1, 2, 2) and t[:, None, 0].shape == (2, 1)
+
+
+def test_an_element_that_is_no_number_is_a_view():
+    t = mf.zeros(3, "float32x4")
+    element = t[1]
+    assert element.shape == () and element.dtype == "float32x4" and element.data_ptr == t.data_ptr + 16
 
 
 @given(shapes_and_indices(), st.integers(-100, 100))
@@ -175,6 +204,17 @@ def test_setting_takes_anything_array_like():
     t[0, 1] = np.int64(9)
     t[0, 2] = mf.tensor(3.9)
     assert t.tolist() == [[7, 9, 3], [8, 5, 6]]
+
+
+def test_axes_of_extent_one_that_lead_fall_away():
+    t = mf.zeros((2, 3), "int32")
+    t[0] = np.array([[[1, 2, 3]]])
+    t[1, :2] = mf.tensor([[4]])
+    t[1, 2] = mf.tensor([[5]])
+    assert t.tolist() == [[1, 2, 3], [4, 4, 5]]
+    with pytest.raises(ValueError, match=r"elements of shape \(2, 3\) do not broadcast to shape \(3,\)"):
+        t[0] = mf.zeros((2, 3))
+    assert t.tolist() == [[1, 2, 3], [4, 4, 5]]
 
 
 def test_setting_from_itself_reads_first():

@@ -131,6 +131,9 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("t[[0, 1]]", IndexError, ["list", "np.asarray(t)[...]"]),
     ("t[np.array([0, 1])]", IndexError, ["numpy.ndarray", "np.asarray(t)[...]"]),
     ("t[mf.tensor([0, 1])]", IndexError, ["moonferry.Tensor", "np.asarray(t)[...]"]),
+    ("t[np.array(True)]", IndexError, ["numpy.ndarray", "np.asarray(t)[...]"]),
+    ("t[{0, 1}]", IndexError, ["'set'", "np.asarray(t)[...]"]),
+    ("t[{}]", IndexError, ["'dict'", "np.asarray(t)[...]"]),
     ("t['a']", IndexError, ["not 'str'"]),
     ("t.permute_dims(0)", ValueError, ["axes has 1 ", "2 expected"]),
     ("t.T.reshape(6)", ValueError, ["copy()"]),
@@ -361,6 +364,28 @@ def test_a_number_too_long_to_be_printed_is_refused_too(sign):
         mf.full(2, sign * 10**10000)
     with pytest.raises(IndexError, match="64 bits"):
         mf.zeros(2)[sign * 10**10000]
+
+
+@pytest.mark.parametrize("number", [10**79, -(10**78)])
+def test_up_to_eighty_characters_of_a_number_that_does_not_fit_are_said(number):
+    with pytest.raises(IndexError, match=f"^an index is {number}, which does not fit in 64 bits$"):
+        mf.zeros(2)[number]
+    with pytest.raises(IndexError, match="^an index does not fit in 64 bits$"):
+        mf.zeros(2)[number * 10]
+
+
+TOO_MANY = [
+    ("mf.zeros(2, 'int8', 4)", "zeros() takes at most 2 positional arguments (3 given); by name: device, pages"),
+    ("t.to('cpu', 1)", "to() takes at most 1 positional argument (2 given); by name: copy, stream"),
+    ("t.squeeze(0, 1)", "squeeze() takes at most 1 positional argument (2 given)"),
+    ("t.diagonal(0, 0, 1, 5)", "diagonal() takes at most 3 positional arguments (4 given)"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), TOO_MANY)
+def test_too_many_arguments_are_refused_with_the_names_of_those_that_have_some(typed, said):
+    with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        eval(typed, {"mf": mf, "t": mf.zeros((2, 2))})
 
 
 NUMPYS = [

@@ -32,6 +32,7 @@ def test_permute_is_transpose(shape, random):
     is_the_same_view(t.permute_dims(signed), a.transpose(axes))
     is_the_same_view(t.T, a.T)
     is_the_same_view(t.permute_dims(), a.T)
+    is_the_same_view(t.permute_dims(None), a.T)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,15 @@ def test_permute_is_transpose(shape, random):
 def test_permute_wants_each_axis_once(axes, error, text):
     with pytest.raises(error, match=text):
         mf.zeros((2, 3)).permute_dims(*axes)
+
+
+def test_permute_takes_as_many_axes_as_a_tensor_has_at_most():
+    shape = (2,) + (1,) * 63
+    axes = tuple(range(63, -1, -1))
+    for arguments in (axes, (list(axes),)):
+        assert mf.zeros(shape).permute_dims(*arguments).shape == shape[::-1]
+    with pytest.raises(ValueError, match="65 axes given, at most 64 are possible"):
+        mf.zeros(shape).permute_dims(*axes, 0)
 
 
 @given(
@@ -119,6 +129,14 @@ def test_squeeze_and_expand_are_numpys(shape):
                 t.squeeze(axis)
     for axis in range(-a.ndim - 1, a.ndim + 1):
         is_the_same_view(t.expand_dims(axis), np.expand_dims(a, axis))
+
+
+@pytest.mark.parametrize("none", [(), []])
+def test_squeezing_no_axis_is_a_view_too(none):
+    t = mf.ones((1, 2))
+    with t.squeeze(none) as view:
+        assert view.shape == (1, 2) and view.data_ptr == t.data_ptr
+    assert view.closed and t.tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize("axis", [2, -3, 1001, 2**31 - 2, -(2**31) + 1, 2**31, -(2**31) - 1, 2**40, -(2**63) + 1])
