@@ -211,13 +211,9 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   return rc;
 }
 
-static PyObject *make_dtype(core_state *state, DLDataType dtype) {
-  char name[64];
-  mf_error err;
-  if (mf_dtype_format(&dtype, name, sizeof name, &err) != MF_OK) {
-    core_raise(state, &err);
-    return NULL;
-  }
+static PyObject *make_dtype(DLDataType dtype) {
+  char name[64]; /* longer than any name; each dtype that was checked has one */
+  (void)mf_dtype_format(&dtype, name, sizeof name, NULL);
   PyObject *cls = dtype_module("DType");
   if (cls == NULL) return NULL;
   PyObject *made = PyObject_CallFunction(cls, "s", name);
@@ -230,7 +226,7 @@ PyObject *core_dtype_object(core_state *state, DLDataType dtype) {
   PyObject *key = PyLong_FromLong(((long)dtype.lanes << 16) | ((long)dtype.bits << 8) | dtype.code);
   if (key == NULL) return NULL;
   PyObject *known = core_dict_get(state->dtypes, key);
-  if (known == NULL && !PyErr_Occurred()) known = core_dict_keep(state->dtypes, key, make_dtype(state, dtype));
+  if (known == NULL) known = core_dict_keep(state->dtypes, key, make_dtype(dtype));
   Py_DECREF(key);
   return known;
 }

@@ -120,6 +120,7 @@ def test_squeeze_and_expand_are_numpys(shape):
     a = numbered(shape)
     t = mf.asarray(a)
     is_the_same_view(t.squeeze(), a.squeeze())
+    is_the_same_view(t.squeeze(axis=None), a.squeeze())
     for axis in range(a.ndim):
         if a.shape[axis] == 1:
             is_the_same_view(t.squeeze(axis), a.squeeze(axis))
