@@ -61,6 +61,19 @@ class Late:
         back = mf.from_dlpack(k)
 sys.kept = Late()
 """,
+    "an object whose __del__ copies at the end": """
+class Late:
+    def __init__(self): self.t, self.u = mf.zeros((4,)), mf.ones((4,))
+    def __del__(self): self.t[...] = self.u
+kept = Late()
+""",
+    "an object whose __del__ reads a dtype at the end": """
+class Late:
+    t = mf.zeros((4,))
+    def __del__(self): self.t.dtype
+kept = Late()
+assert kept.t.dtype == "float32"
+""",
     "an atexit function that drops a capsule": """
 import atexit
 k = [mf.zeros((4,)).__dlpack__()]
