@@ -113,23 +113,29 @@ int core_axis(PyObject *obj, const char *what, int32_t *out) {
   return -1;
 }
 
-int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim) {
-  if (nargs == 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0]))) return core_shape(args[0], shape, ndim);
-  if (nargs > MF_MAX_NDIM) {
-    PyErr_Format(PyExc_ValueError, "shape has %zd axes, at most %d are possible", nargs, MF_MAX_NDIM);
+static int read_extents(PyObject *const *items, Py_ssize_t n, int64_t *shape, int32_t *ndim) {
+  if (n > MF_MAX_NDIM) {
+    PyErr_Format(PyExc_ValueError, "shape has %zd axes, at most %d are possible", n, MF_MAX_NDIM);
     return -1;
   }
-  for (Py_ssize_t i = 0; i < nargs; i++)
-    if (core_int64(args[i], "an extent of shape", &shape[i]) < 0) return -1;
-  *ndim = (int32_t)nargs;
+  for (Py_ssize_t i = 0; i < n; i++)
+    if (core_int64(items[i], "an extent of shape", &shape[i]) < 0) return -1;
+  *ndim = (int32_t)n;
   return 0;
+}
+
+int core_varargs_shape(PyObject *const *args, Py_ssize_t nargs, int64_t *shape, int32_t *ndim) {
+  if (nargs == 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0]))) return core_shape(args[0], shape, ndim);
+  return read_extents(args, nargs, shape, ndim);
 }
 
 /* An integer, or a sequence of them. The items are copied first: __index__ may change a list. */
 int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
-  const int several = PyIndex_Check(obj) && PySequence_Check(obj) ? answer_has_length(obj) : 0;
-  if (several < 0) return -1;
-  if (PyIndex_Check(obj) && several == 0) return core_varargs_shape(&obj, 1, shape, ndim);
+  if (PyIndex_Check(obj)) {
+    const int several = PySequence_Check(obj) ? answer_has_length(obj) : 0;
+    if (several < 0) return -1;
+    if (several == 0) return read_extents(&obj, 1, shape, ndim);
+  }
   if (PyUnicode_Check(obj) || PyBytes_Check(obj) || !PySequence_Check(obj)) {
     PyErr_Format(PyExc_TypeError, "shape must be an integer or a sequence of integers, not '%s'",
                  Py_TYPE(obj)->tp_name);
@@ -137,11 +143,7 @@ int core_shape(PyObject *obj, int64_t *shape, int32_t *ndim) {
   }
   PyObject *items = PySequence_Tuple(obj);
   if (items == NULL) return -1;
-  int rc = -1;
-  if (PyTuple_GET_SIZE(items) == 1 && PySequence_Check(PyTuple_GET_ITEM(items, 0)))
-    PyErr_SetString(PyExc_TypeError, "shape must be a flat sequence of integers");
-  else
-    rc = core_varargs_shape(((PyTupleObject *)items)->ob_item, PyTuple_GET_SIZE(items), shape, ndim);
+  const int rc = read_extents(((PyTupleObject *)items)->ob_item, PyTuple_GET_SIZE(items), shape, ndim);
   Py_DECREF(items);
   return rc;
 }

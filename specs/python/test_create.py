@@ -63,6 +63,16 @@ def test_a_shape_may_be_one_integer():
     assert mf.zeros(np.int64(3)).shape == (3,)
 
 
+@pytest.mark.parametrize("make", [np.array, mf.tensor, np.int8])
+def test_an_extent_may_be_an_array_without_axes(make):
+    extent = make(3)
+    for shape in (extent, (extent,), [extent]):
+        assert mf.zeros(shape).shape == mf.zeros(3).reshape(shape).shape == (3,)
+    assert mf.zeros((extent, extent)).shape == (3, 3)
+    with pytest.raises(TypeError, match="an extent of shape must be an integer, not 'list'"):
+        mf.zeros([[3]])
+
+
 def test_memory_is_aligned_to_256_bytes():
     assert all(mf.empty((n,), "uint8").data_ptr % 256 == 0 for n in (1, 3, 1000, 5000))
 

@@ -83,7 +83,7 @@ def test_keywords(word):
         ((b"1234", (-1,), "float32", False), ValueError, "shape.0. is -1"),
         ((b"1234", (2**62, 4), "float32", False), OverflowError, "leave the range of int64_t"),
         ((b"12", (3,), "int4", True), ValueError, "2 bytes given for a tensor of 3"),
-        ((b"1234", ("a",), "float32", False), TypeError, "a flat sequence of integers"),
+        ((b"1234", ("a",), "float32", False), TypeError, "must be an integer, not 'str'"),
         ((b"1234", (1,), "nope", False), TypeError, "no dtype 'nope'"), ((3, (1,), "float32", False), TypeError, "int"),
         ((b"1234", None, "float32", False), TypeError, "not 'NoneType'"),
     ],

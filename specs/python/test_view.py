@@ -108,6 +108,21 @@ def test_broadcast_is_numpys(shape, target):
     assert got.readonly or not repeats
 
 
+def test_a_shape_is_an_integer_or_whatever_has_several():
+    class Digits(int):
+        def __len__(self):
+            return 2
+
+    t = mf.zeros((1, 1))
+    for shape in ((2, 3), [2, 3], np.array([2, 3]), mf.tensor([2, 3]), range(2, 4)):
+        assert t.broadcast_to(shape).shape == (2, 3)
+    assert mf.zeros(1).broadcast_to(Digits(3)).shape == (3,)
+    for wrong in ("23", b"\x02\x03", {2, 3}):
+        said = f"shape must be an integer or a sequence of integers, not '{type(wrong).__name__}'"
+        with pytest.raises(TypeError, match=f"^{said}$"):
+            t.broadcast_to(wrong)
+
+
 def test_what_is_repeated_is_read_only():
     t = mf.zeros((1, 3)).broadcast_to((2, 3))
     assert t.readonly and t.strides[0] == 0
