@@ -217,6 +217,13 @@ def test_axes_of_extent_one_that_lead_fall_away():
     assert t.tolist() == [[1, 2, 3], [4, 4, 5]]
 
 
+def test_what_elements_came_from_gives_its_memory_back_when_it_is_closed():
+    t, source = mf.zeros(2), mf.ones(2)
+    t[...] = source
+    source.close()
+    assert mf.ledger().storages == 1 and t.tolist() == [1, 1]
+
+
 def test_setting_from_itself_reads_first():
     a = numbered((6,))
     t = mf.tensor(a)
