@@ -1,5 +1,5 @@
-/* return_spec.c: memory of ours that goes out to another library and comes back is known again, in a struct of the other
- * library's or in ours: both tensors have one record, so that a use of either waits for what the other's streams do. */
+/* return_spec.c: memory of ours that goes out to another library and comes back, in a struct of that library's or in
+ * ours, is known again: both tensors have one record, so that a use of either waits for what the other's streams do. */
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>

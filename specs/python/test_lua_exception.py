@@ -1,0 +1,160 @@
+"""What a script reads of Python's exceptions: names, messages, and what odd classes and objects tell of themselves."""
+
+import ctypes
+import functools
+
+import pytest
+
+import moonferry as mf
+
+
+@pytest.fixture
+def lua():
+    return mf.Lua()
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+def caught(lua, error, code):
+    """What a script reads of the error `e` that Python raises in it."""
+    return lua.eval(f"function(fail) local _, e = pcall(fail) {code} end")(raising(error))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "latin-1", None])
+def test_a_script_names_the_class_that_it_expects(encoding):
+    lua = mf.Lua(encoding=encoding)
+    is_one = "return e:is 'ValueError', e:is('Exception', 'KeyError'), e:is 'KeyError', e:is 'own.Error', e.args"
+    error = type("Error", (ValueError,), {"__module__": "own"})
+    assert caught(lua, error(5), is_one) == (True, True, False, True, (5,))
+    if encoding is None:
+        with pytest.raises(UnicodeDecodeError):
+            caught(lua, error(5), "return e:is '\\255'")
+
+
+@pytest.mark.parametrize("message", ["", "text", "\n", "text\n\n"], ids=repr)
+def test_a_message_is_the_text_of_its_exception(lua, message):
+    assert caught(lua, ValueError(message), "return e.message") == message
+
+
+@pytest.mark.parametrize(
+    "module, name", [("own", "own.Error"), ("builtins", "Error"), ("__main__", "Error"), (None, "Error"), (5, "Error")]
+)
+def test_the_type_of_an_error_has_the_module_where_its_class_tells_one(lua, module, name):
+    error = type("Error", (Exception,), {"__module__": module})("why")
+    assert caught(lua, error, "return e.type, tostring(e):match '(%S+: why)', e:is 'Error'") == (
+        name,
+        f"{name}: why",
+        True,
+    )
+
+
+class Odd(type):
+    """What its classes tell of themselves is what `told` says, or fails."""
+
+    told = {}
+
+    def __getattribute__(cls, name):
+        if name not in Odd.told:
+            return type.__getattribute__(cls, name)
+        if Odd.told[name] is None:
+            raise LookupError(name)
+        return Odd.told[name]
+
+
+@pytest.mark.parametrize(
+    "told, kind, headline, is_called",
+    [
+        ({"__module__": None}, "Odd.Error", "Odd.Error: why", True),
+        ({"__module__": "own", "__qualname__": 5}, "own.5", "own.5: why", True),
+        ({"__module__": None, "__qualname__": 5}, "5", "5: why", True),
+        ({"__qualname__": None}, "?", "a Python exception that cannot be printed", LookupError),
+        ({"__name__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
+        ({"__name__": 5}, "own.Odd.Error", "own.Odd.Error: why", False),
+        ({"__mro__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
+    ],
+    ids=repr,
+)
+def test_an_error_whose_class_tells_odd_things_of_itself(lua, monkeypatch, told, kind, headline, is_called):
+    error = Odd("Error", (Exception,), {"__module__": "own", "__qualname__": "Odd.Error"})("why")
+    monkeypatch.setattr(Odd, "told", told)
+    assert caught(lua, error, "return e.type, e.message, e.args") == (kind, "why", ("why",))
+    assert f"{headline}\n" in caught(lua, error, "return tostring(e)")
+    if is_called is LookupError:
+        with pytest.raises(LookupError):
+            caught(lua, error, "return e:is 'Error'")
+    else:
+        assert caught(lua, error, "return e:is 'Error'") is is_called
+    assert caught(lua, error, "return e:is(e.class)") is True
+
+
+@pytest.mark.parametrize("kind", [SystemError, TypeError])
+def test_what_a_function_says_of_frames_is_its_own(lua, kind):
+    """It sounds like CPython where no Python function calls."""
+    with pytest.raises(kind, match="^frame does not exist"):
+        lua.execute("(...)()", raising(kind("frame does not exist")))
+    assert caught(lua, kind("frame does not exist"), "return e.message") == "frame does not exist"
+
+
+class Slot(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("function", ctypes.c_void_p)]
+
+
+class Spec(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("sizes", ctypes.c_int * 2), ("flags", ctypes.c_uint)]
+    _fields_ += [("slots", ctypes.POINTER(Slot))]
+
+
+GONE = [
+    "local _, e = pcall(...) py.close(e) error(e)",
+    "local f, _, e = ... py.scope(function() _, e = pcall(f) end) error(e)",
+    "local find = gone(...) error(find())",
+]
+
+
+@pytest.mark.parametrize("code", GONE)
+def test_an_error_whose_exception_is_gone_is_one_of_luas(lua, code):
+    """It was closed, by name or with its scope, or a finalizer has found it after its own."""
+    lua.execute("""py = require 'moonferry.python'
+      function gone(fail)
+        local proxy, found = newproxy(true)
+        local events = getmetatable(proxy)
+        events.error = select(2, pcall(fail))
+        events.__gc = function() found = events.error end
+        return function() collectgarbage() collectgarbage() return found end
+      end""")
+    with pytest.raises(mf.LuaError, match="^the error object is a Lua userdata") as raised:
+        lua.execute(code, raising(KeyError("k")))
+    assert type(raised.value) is mf.LuaError and raised.value.value is None
+
+
+def test_objects_and_errors_cross_by_either_bridge_of_a_state(lua):
+    """That of moonferry.Lua, and that of moonferry.python in it."""
+    lua.execute("py = require 'moonferry.python'")
+    assert lua.eval("py.list { 1 }") == [1]
+    assert isinstance(lua.eval("(select(2, pcall(py.eval, '1/0')))"), ZeroDivisionError)
+    assert lua.eval("py.builtins.len(...)", [1, 2]) == 2
+    assert lua.eval("py.builtins.type((select(2, pcall(...))))", raising(KeyError("k"))) is KeyError
+
+
+@functools.cache
+def silent():
+    """An object whose attributes fail without an exception, as that of a type which is written in C may; and what its
+    type needs for ever."""
+    getattro, default = 58, 1 << 18  # Py_tp_getattro, Py_TPFLAGS_DEFAULT
+    fail = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(lambda object, name: None)
+    slots = (Slot * 2)(Slot(getattro, ctypes.cast(fail, ctypes.c_void_p)), Slot())
+    spec = Spec(b"spec.Silent", (0, 0), default, slots)
+    make = ctypes.pythonapi["PyType_FromSpec"]
+    make.restype = ctypes.py_object
+    return make(ctypes.byref(spec))(), fail, slots, spec
+
+
+def test_an_object_that_fails_without_an_exception(lua):
+    for _ in range(2):
+        with pytest.raises(mf.LuaError, match="Python reported a failure without an exception"):
+            lua.eval("python.as_attrgetter(...).field", silent()[0])
