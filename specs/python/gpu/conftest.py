@@ -9,13 +9,14 @@ import gc
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 import moonferry as mf
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = map(str, (HERE, HERE.parent, HERE.parents[1]))
 
 from driver_abi import Driver, count_of  # noqa: E402
 
