@@ -345,7 +345,7 @@ int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void 
 /* Does what mf__storage_adopt does, with a record where the memory is a driver's. */
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);
 /* A tensor that shares the memory of ${of}, as if it had been imported: a view, of memory that is labelled as being on
- * the device, whose current stream may use it at once. */
+ * the device, whose current stream may use it at once. Without a backend it is the host's, which has waited. */
 int mf__memory_share(const mf_tensor *of, const DLTensor *view, uint64_t flags, const mf__device *device,
                      mf_tensor **out, mf_error *err);
 /* A new compact tensor like ${like} (dtype, ndim, shape) at a place; host memory where the place has no driver. */

@@ -102,7 +102,7 @@ int mf__memory_share(const mf_tensor *of, const DLTensor *view, uint64_t flags, 
                      mf_tensor **out, mf_error *err) {
   mf__record *record = mf__tensor_record(of);
   int rc = mf__tensor_open(of, err);
-  if (rc == MF_OK && record != NULL) rc = mf__record_reimport(device, record, err);
+  if (rc == MF_OK && record != NULL && device->backend != NULL) rc = mf__record_reimport(device, record, err);
   return rc == MF_OK ? mf__tensor_view(view, flags, of->storage, out, err) : rc;
 }
 
