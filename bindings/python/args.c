@@ -204,11 +204,7 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   if (resolve == NULL) return -1;
   PyObject *name = PyObject_CallOneArg(resolve, obj);
   if (name == NULL) return -1;
-  int rc = -1;
-  if (PyUnicode_Check(name))
-    rc = core_dtype_name(state, name, out);
-  else
-    PyErr_SetString(PyExc_TypeError, "moonferry._dtype.resolve did not give a str");
+  const int rc = core_dtype_name(state, name, out);
   Py_DECREF(name);
   return rc;
 }

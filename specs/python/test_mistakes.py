@@ -44,6 +44,14 @@ def test_equal_takes_any_array():
         mf.equal(t, object())
 
 
+def test_elements_need_a_source_that_is_a_tensor(monkeypatch):
+    monkeypatch.setattr("moonferry._convert.source_for", lambda value, dtype: value)
+    t = mf.zeros(2)
+    with pytest.raises(TypeError, match="source_for did not give a Tensor"):
+        t[:] = [1, 2]
+    assert t.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("arguments", [lambda t: (t, [1.0]), lambda t: ([1.0], t)], ids=["second", "first"])
 def test_equal_needs_an_asarray_that_gives_a_tensor(monkeypatch, arguments):
     monkeypatch.setattr("moonferry._convert.asarray", lambda x: x)
