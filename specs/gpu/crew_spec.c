@@ -15,7 +15,7 @@
 /* ThreadSanitizer calls them before it is ready for instrumented code. */
 #define FUNCTION(name) __attribute__((visibility("default"), no_sanitize("thread"))) name
 
-enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 7, LATE_US = 500, HANGS_SECONDS = 80 };
+enum { CORES = 4, MANY_CORES = 64, MOST_HELPERS = 7, LATE_US = 500 };
 
 /* Large enough for helpers; four buffers of them, and a part. */
 static const int64_t large[] = {(33 << 20) + 12345};
@@ -120,12 +120,24 @@ int FUNCTION(pthread_cond_broadcast)(pthread_cond_t *changed) {
 /* Whether a helper holds the last piece, and the caller then has waited for it, or has gone on. */
 static _Atomic bool last_taken, caller_waited, caller_went_on;
 
+typedef int wait_function(pthread_cond_t *changed, pthread_mutex_t *lock);
+
+/* The caller, once it is woken, wants the lock before this returns. */
+__attribute__((no_sanitize("thread"))) static int wait_and_want(wait_function *real, pthread_cond_t *changed,
+                                                                pthread_mutex_t *lock) {
+  caller_wants = lock;
+  const int rc = real(changed, lock);
+  caller_wants = NULL;
+  return rc;
+}
+
 int FUNCTION(pthread_cond_wait)(pthread_cond_t *changed, pthread_mutex_t *lock) {
   static _Atomic(void *) found;
-  int (*real)(pthread_cond_t *, pthread_mutex_t *);
+  wait_function *real;
   *(void **)&real = known_function(&found, "pthread_cond_wait");
   if (last_taken && !caller_went_on && gettid() == getpid()) caller_waited = true;
-  if (!holds_back || gettid() == getpid()) return real(changed, lock);
+  if (!holds_back) return real(changed, lock);
+  if (gettid() == getpid()) return wait_and_want(real, changed, lock);
   wait_for_the_caller(lock);
   sleeps_on = changed;
   const int rc = real(changed, lock);

@@ -101,7 +101,7 @@ static void child_ends_what_it_has(void) {
   const DLTensor like = floats(&count);
   mf_tensor *t;
   mf_error e;
-  alarm(20);
+  alarm(HANGS_SECONDS);
   if (mf_gl_buffer_map(held, MF_STREAM_DEFAULT, &like, &t, &e) == MF_OK) _exit(1);
   if (mf_gl_buffer_unmap(held, NULL, &e) == MF_OK) _exit(2);
   if (mf_gl_buffer_close(held, &e) == MF_OK) _exit(3);

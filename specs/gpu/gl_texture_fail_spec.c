@@ -233,7 +233,7 @@ static void of_two_threads_one_has_it(void **state) {
 /* A registered texture keeps its device from being given back to the driver; a child has nothing of it. */
 static void child_cannot_use_it(void) {
   mf_error e;
-  alarm(20);
+  alarm(HANGS_SECONDS);
   if (mf_gl_texture_upload(held, own, 0, 0, 0, &e) == MF_OK) _exit(1);
   if (mf_gl_texture_close(held, &e) == MF_OK) _exit(2);
 }

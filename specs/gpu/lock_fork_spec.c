@@ -7,7 +7,7 @@
 
 #include <dlfcn.h>
 
-enum { HANGS_SECONDS = 10, STAGED_NBYTES = 100000, MOST = 1000 };
+enum { STAGED_NBYTES = 100000, MOST = 1000 };
 
 static void (*body)(void); /* of the child; NULL: there is none */
 static int turn, locks, ended;

@@ -9,7 +9,7 @@
 #include "real_lock.h"
 #include "spec.h"
 
-enum { HANGS_SECONDS = 20, NTHREADS = 4 };
+enum { NTHREADS = 4 };
 
 /* Of threads that have come to a driver's lock. It stands before the function of the system. */
 static pthread_mutex_t *watched;

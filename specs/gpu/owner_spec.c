@@ -69,7 +69,7 @@ static scene locked;
 
 static void release_in_a_child(void) {
   mf_ledger alive;
-  (void)alarm(20);
+  (void)alarm(HANGS_SECONDS);
   mf__storage_release(locked.storage, false);
   mf_ledger_read(&alive);
   CHECK(alive.storages == 0 && alive.blocks == 0);

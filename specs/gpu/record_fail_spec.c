@@ -3,7 +3,7 @@
  * while the record was locked, and events that go back to the driver. */
 #include "device.h"
 
-enum { NBYTES = 4096, HANGS_SECONDS = 20 };
+enum { NBYTES = 4096 };
 
 static const char *attribute_rule(void) {
   static char rule[96];

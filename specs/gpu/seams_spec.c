@@ -148,7 +148,7 @@ static void child_uses_what_it_has(void) {
   mf_error e;
   mf_tensor *t;
   const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){NBYTES}};
-  alarm(20);
+  alarm(HANGS_SECONDS);
   mf_tensor_release(mf_tensor_retain(small_gpu));
   mf_tensor_release(strided);
   mf_tensor_release(small_host);

@@ -109,7 +109,7 @@ static void work_is_not_waited_for_beyond_the_time(void **state) {
 
 /* In a forked child there is nothing to wait for. */
 static void trim_in_child(void) {
-  alarm(60);
+  alarm(HANGS_SECONDS);
   if (mf_pools_trim(FOR_EVER_MS, &err) != MF_OK) _exit(1);
 }
 
