@@ -29,19 +29,10 @@ static bool host_reads(const mf_tensor *t) {
   return core_host_reads(mf_tensor_dltensor(t)->device);
 }
 
-/* Copies where the dtypes are equal, because that works for those without arithmetic too, and on every device. */
-static int copy_or_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const uint64_t padded = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
-  if (same_dtype(mf_tensor_dltensor(dst)->dtype, mf_tensor_dltensor(src)->dtype) &&
-      ((mf_tensor_flags(dst) ^ mf_tensor_flags(src)) & padded) == 0)
-    return mf_tensor_copy(dst, src, err);
-  return mf_tensor_astype(dst, src, err);
-}
-
 int core_cast(mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  if (keeps_gil(dst) && keeps_gil(src)) return copy_or_cast(dst, src, err);
+  if (keeps_gil(dst) && keeps_gil(src)) return mf_tensor_astype(dst, src, err);
   PyThreadState *saved = PyEval_SaveThread();
-  const int status = copy_or_cast(dst, src, err);
+  const int status = mf_tensor_astype(dst, src, err);
   PyEval_RestoreThread(saved);
   return status;
 }

@@ -121,7 +121,8 @@ end
 
 --- Imports a `DLManagedTensorVersioned *` or a `DLManagedTensor *` without a copy, and takes ownership of it. A
 --- malformed one raises an error and stays the caller's. The deleter is called when nothing refers to the memory and
---- the work queued on it is done.
+--- the work queued on it is done; that of a struct which this library exported is called at once, and the tensor then
+--- shares the memory with the one that was exported.
 ---@param cdata ffi.cdata*
 ---@param opts? moonferry.ImportOptions
 ---@return moonferry.Tensor, string? message, number? code

@@ -207,6 +207,47 @@ static void more_threads_than_slots(void **state) {
   }
 }
 
+/* A struct of ours that is imported while another thread takes the memory back: either the tensor shares what was
+ * taken, or the struct is the caller's still. */
+typedef struct homecoming {
+  DLManagedTensorVersioned *managed; /* NULL: takes the memory back */
+  mf_tensor *back;
+} homecoming;
+
+static void *come_back_or_take_back(void *arg) {
+  homecoming *h = arg;
+  pthread_barrier_wait(&barrier);
+  if (h->managed == NULL) {
+    expect(mf_tensor_invalidate(shared, NULL, NULL) == MF_OK);
+    return NULL;
+  }
+  const int rc = mf_tensor_import(h->managed, &h->back, NULL);
+  if (rc != MF_OK) h->managed->deleter(h->managed);
+  expect(rc == MF_OK || (rc == MF_ECLOSED && h->back == NULL));
+  return NULL;
+}
+
+static void structs_come_back_while_the_memory_is_taken_back(void **state) {
+  float memory[6] = {0};
+  (void)state;
+  for (int round = 0; round < 300; round++) {
+    homecoming each[THREADS] = {{0}};
+    void *args[THREADS] = {&each[0]};
+    shared = spec_wrap(memory, "float32", DIMS(2, 3), NULL);
+    for (int i = 1; i < THREADS; i++) {
+      OK(mf_tensor_export(shared, 0, &each[i].managed, &spec_err));
+      args[i] = &each[i];
+    }
+    run(THREADS, come_back_or_take_back, args);
+    for (int i = 1; i < THREADS; i++) {
+      if (each[i].back == NULL) continue;
+      assert_false(mf_tensor_is_valid(each[i].back));
+      mf_tensor_release(each[i].back);
+    }
+    mf_tensor_release(shared);
+  }
+}
+
 /* Faults are armed for one thread only. */
 static void *create_here(void *arg) {
   mf_tensor *t = NULL;
@@ -237,6 +278,7 @@ int main(void) {
       SPEC(exchange_a_shared_tensor),
       SPEC(the_last_release_sees_all_writes),
       SPEC(invalidate_while_others_ask),
+      SPEC(structs_come_back_while_the_memory_is_taken_back),
       SPEC(more_threads_than_slots),
       SPEC(faults_stay_in_their_thread),
   };

@@ -383,6 +383,35 @@ static void in_a_forked_child_nothing_is_looked_up(void **state) {
   mf_tensor_release(of_the_parent);
 }
 
+/* A child of fork has no driver, but a struct that its parent exported is its own to delete, and host memory comes back
+ * there as it does in the parent. */
+static DLManagedTensorVersioned *out_there;
+
+static void import_in_child(void) {
+  mf_tensor *back;
+  alarm(HANGS_SECONDS);
+  const bool is_of_host = (int)out_there->dl_tensor.device.device_type == kDLCPU;
+  const int rc = mf_tensor_import(out_there, &back, &err);
+  if (rc != (is_of_host ? MF_OK : MF_EDEVICE)) _exit(1);
+  if (is_of_host && *(char *)mf_tensor_dltensor(back)->data != 7) _exit(2);
+  if (!is_of_host) out_there->deleter(out_there);
+  mf_tensor_release(back);
+}
+
+static void a_struct_that_was_exported_before_a_fork(void **state) {
+  const DLDevice devices[] = {{kDLCPU, 0}, gpu(0), pinned()};
+  (void)state;
+  for (size_t i = 0; i < COUNT(devices); i++) {
+    mf_tensor *t = create(devices[i], NBYTES), *back;
+    if (i == 0) *(char *)mf_tensor_dltensor(t)->data = 7;
+    OK(mf_tensor_export(t, 0, &out_there, &err));
+    in_fork(import_in_child);
+    OK(mf_tensor_import(out_there, &back, &err));
+    mf_tensor_release(t);
+    mf_tensor_release(back);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
@@ -392,6 +421,7 @@ int main(void) {
       SPEC(what_was_trimmed_is_no_longer_known), SPEC(after_a_trim),
       SPEC(threads),                        SPEC(threads_with_one_memory),
       SPEC(in_a_forked_child_nothing_is_looked_up),
+      SPEC(a_struct_that_was_exported_before_a_fork),
   };
   return RUN(tests);
 }

@@ -5,7 +5,6 @@ without the memory; nothing is lost, and the same call succeeds afterwards. Allo
 Python's are CPython's business.
 """
 
-import contextlib
 import ctypes
 import functools
 import gc
@@ -33,18 +32,9 @@ def pickled():
 
 
 def refused(call, *arguments, error=mf.ExchangeError):
-    with contextlib.suppress(error):
-        call(*arguments)
-
-
-def misfit(target, source):
     try:
-        target[0] = source
-    except ValueError as error:
-        assert error.args in (
-            (),
-            ("elements of shape (3,) do not broadcast to shape (6,)",),
-        )  # CPython 3.11.2 may have none
+        call(*arguments)
+    except error:
         return
     raise AssertionError("it was not refused")
 
@@ -107,7 +97,7 @@ CALLS = {
     "set from a list": lambda t, u, s: u.__setitem__(0, [1, 2, 3, 4, 5, 6]),
     "set from an array": lambda t, u, s: u.__setitem__(slice(0, 2), np.ones((2, 6), "int8")),
     "set from leading axes": lambda t, u, s: u.__setitem__(slice(1, 3), t[None, :1]),
-    "set from what does not fit": lambda t, u, s: misfit(u, t[0, :3]),
+    "set from what does not fit": lambda t, u, s: refused(u.__setitem__, 0, t[0, :3], error=ValueError),
     "iterate": lambda t, u, s: list(t),
     "T": lambda t, u, s: t.T,
     "permute": lambda t, u, s: t.permute_dims(1, 0),

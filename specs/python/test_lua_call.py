@@ -4,12 +4,12 @@ import ctypes
 import functools
 import gc
 import sys
-import threading
 
 import allocated
 import pytest
 
 import moonferry as mf
+import small_stack
 
 CALLABLE = "setmetatable({}, {__call = function(self, x) return x end})"
 
@@ -163,16 +163,6 @@ def test_deep_recursion_through_both_languages_ends_in_an_error(lua):
     assert lua.eval("1 + 1") == 2
 
 
-def run_in_thread(function, stack_size):
-    before = threading.stack_size(stack_size)
-    thread = threading.Thread(target=function)
-    try:
-        thread.start()
-    finally:
-        threading.stack_size(before)
-    thread.join()
-
-
 @pytest.mark.parametrize("stack_size", [256 * 1024, 2048 * 1024])
 def test_recursion_ends_before_the_c_stack_does(lua, stack_size):
     found = []
@@ -190,7 +180,7 @@ def test_recursion_ends_before_the_c_stack_does(lua, stack_size):
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(10**6)
     try:
-        run_in_thread(recurse, stack_size)
+        small_stack.call(stack_size, recurse)
     finally:
         sys.setrecursionlimit(before)
     assert len(found) == 2
@@ -215,7 +205,7 @@ def test_python_is_not_called_where_the_c_stack_has_little_room(lua):
             if not found[-1][0]:
                 break
 
-    run_in_thread(descend, 256 * 1024)
+    small_stack.call(256 * 1024, descend)
     assert len(found) > 3 and found[:-1] == [(True, "y")] * (len(found) - 1)
     assert found[-1][0] is False and "C stack overflow" in found[-1][1]
     assert lua.eval("1 + 1") == 2
