@@ -1,14 +1,17 @@
 /* workers_fork_spec.c: a child that forks off at the worst moment: in the middle of a part of shared work, and while
- * the workers' lock is held. It has none of its parent's work and locks. workers_spec.c has the other moments. */
+ * the workers' lock is held; and one that has its parent's number. It has none of its parent's work, locks and workers.
+ * workers_spec.c has the other moments. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS, RTLD_NEXT */
 #include "fork.h"
 #include "spec.h"
+#include "tasks.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SIDE = 1024, NBYTES = SIDE * SIDE * 4 };
@@ -120,8 +123,32 @@ static void a_child_has_a_lock_of_its_own(void **state) {
   }
 }
 
+/* The system's, of a child that is the first process of a namespace, as its parent is of its own: both have the number
+ * 1. */
+static pid_t number_of_both; /* 0: each has its own */
+
+__attribute__((visibility("default"))) pid_t getpid(void) {
+  return number_of_both != 0 ? number_of_both : (pid_t)syscall(SYS_getpid);
+}
+
+static bool has_workers_of_its_own(void) {
+  return tasks() == 1 && transposes(NULL) && tasks() == 3 && mf_threads_set(1, NULL) == MF_OK;
+}
+
+static void a_child_may_have_its_parents_number(void **state) {
+  (void)state;
+  needs_threads_in_a_child(__func__);
+  OK(mf_threads_set(3, &spec_err));
+  assert_true(transposes(NULL));
+  number_of_both = getpid();
+  assert_true(in_child(has_workers_of_its_own));
+  number_of_both = 0;
+  OK(mf_threads_set(1, &spec_err));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(a_child_does_not_go_on_with_the_parents_work),
-                                     SPEC(a_child_has_a_lock_of_its_own)};
+                                     SPEC(a_child_has_a_lock_of_its_own),
+                                     SPEC(a_child_may_have_its_parents_number)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

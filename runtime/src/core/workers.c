@@ -12,11 +12,11 @@
 #define USUAL_MOST 8
 
 static _Atomic int32_t wanted; /* threads for one piece of work, its own included; 0 until somebody asks */
-static _Atomic int32_t taken;  /* the process in which the workers have work; 0: none, or that of a parent */
+static _Atomic int64_t taken;  /* the process in which the workers have work; 0: none, or that of a parent */
 
 /* Belongs to whoever has taken the workers; ${lock} guards what workers see. */
 static struct {
-  int32_t home; /* the process that the threads are in */
+  int64_t home; /* the process that the threads are in */
   _Atomic int32_t nthreads;
   pthread_t threads[MF_THREADS_MAX - 1];
   pthread_mutex_t lock;
@@ -77,8 +77,26 @@ static void *serve(void *arg) {
   return NULL;
 }
 
+static _Atomic int32_t forks; /* that led to this process from the first one that asked */
+
+static void count_fork(void) {
+  atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
+static void count_forks(void) {
+  mf__at_fork(NULL, NULL, count_fork);
+}
+
+/* A number that this process has and no child of its: one that is the first of a PID namespace, as its parent is of
+ * another, has its parent's id. One that was made without fork's handlers has an id of its own at least. Never 0. */
+static int64_t this_process(void) {
+  static pthread_once_t counts = PTHREAD_ONCE_INIT;
+  pthread_once(&counts, count_forks);
+  return (int64_t)atomic_load_explicit(&forks, memory_order_relaxed) << 32 | mf__process_id();
+}
+
 /* After fork the child has its parent's crew without its threads, perhaps in the middle of work. */
-static void settle(int32_t self) {
+static void settle(int64_t self) {
   if (crew.home == self) return;
   crew.home = self;
   crew.nthreads = crew.inside = 0;
@@ -91,8 +109,8 @@ static void settle(int32_t self) {
 
 /* False where another thread of this process has the workers. */
 static bool take(void) {
-  const int32_t self = mf__process_id();
-  int32_t by = atomic_load_explicit(&taken, memory_order_relaxed);
+  const int64_t self = this_process();
+  int64_t by = atomic_load_explicit(&taken, memory_order_relaxed);
   if (by == self || !atomic_compare_exchange_strong(&taken, &by, self)) return false;
   settle(self);
   return true;
@@ -169,5 +187,5 @@ void mf__share(int64_t nparts, mf__part_fn part, void *ctx) {
 /* At the end of the process, so that no tool takes the workers for threads that were forgotten. The crew stays taken:
  * what is copied from now on, this thread copies alone. */
 MF__AT_END static void end_workers(void) {
-  if (crew.home == mf__process_id() && take()) dismiss();
+  if (crew.home == this_process() && take()) dismiss();
 }
