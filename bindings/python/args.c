@@ -221,7 +221,8 @@ static PyObject *make_dtype(DLDataType dtype) {
 
 /* The DType of ${dtype}: the same object every time. */
 PyObject *core_dtype_object(core_state *state, DLDataType dtype) {
-  PyObject *key = PyLong_FromLong(((long)dtype.lanes << 16) | ((long)dtype.bits << 8) | dtype.code);
+  const uint32_t both = (uint32_t)dtype.lanes << 16 | (uint32_t)dtype.bits << 8 | dtype.code;
+  PyObject *key = PyLong_FromUnsignedLong(both);
   if (key == NULL) return NULL;
   PyObject *known = core_dict_get(state->dtypes, key);
   if (known == NULL) known = core_dict_keep(state->dtypes, key, make_dtype(dtype));

@@ -13,8 +13,8 @@ from .runtime import DRIVERS
 
 # Those that own memory or references, or order somebody's work; and what all of them read or raise.
 FILES = [f"{name}.c" for name in (
-    "arrow ask buffer close current device errors export graphics hold import module nested order producer raw ring "
-    "ring_create stream table tensor".split()
+    "args arrow ask buffer capi close copy create current device errors export format graphics hold import index "
+    "methods module nested operators order producer raw ring ring_create scalar stream table tensor view".split()
 )]  # fmt: skip
 UNASKED = [f"test_{name}.py" for name in (
     "abi3 dlpack_header editor engine free_threads gl gl_order jax late_load love mpi names package reference worker"

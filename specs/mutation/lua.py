@@ -21,10 +21,11 @@ from .runtime import DEV
 from .schemata import MARKS_NBYTES
 
 LUA = ROOT / "lua" / "moonferry"
-# Those that own something, or order somebody's work. Not those that look for a library or an interpreter on the disk.
+# All but cdef.lua, and those that look for a library or an interpreter on the disk.
 FILES = [f"{name}.lua" for name in (
-    "bulk create crossing device exchange external fields finalizer foreign gl gl_fence gl_picture gl_ring "
-    "gl_share gl_texture guard life npy owner place pressure python ring scope stream tensor transfer view"
+    "array borrowed bridge bulk checked create crossing device dtype element errors exchange external fields "
+    "finalizer foreign format gl gl_calls gl_fence gl_picture gl_ring gl_share gl_texture guard hint init life npy "
+    "numbers owner place pressure python ring scope stream tensor transfer view views"
 ).split()]  # fmt: skip
 # Specs of pages, of a large environment, and those that count memory or what LuaJIT has compiled.
 UNASKED = "engines_docs|python_docs|python_environment|python_reload|compile"

@@ -242,7 +242,7 @@ class Passes:
 
 
 HOPS = {
-    "through NumPy and a buffer": lambda t: mf.asarray(memoryview(mf.from_dlpack(np.from_dlpack(t)))),
+    "through NumPy and a buffer": lambda t: mf.asarray(memoryview(mf.from_dlpack(np.asarray(t)))),
     "a capsule": lambda t: mf.from_dlpack(t.__dlpack__(max_version=(1, 3))),
     "a legacy capsule": lambda t: mf.from_dlpack(t.__dlpack__()),
     "an object that hands it on": lambda t: mf.from_dlpack(Passes(t)),

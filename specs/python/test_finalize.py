@@ -205,7 +205,7 @@ for _ in range(10): again()
 now = count()
 assert now[0] == references, (now[0], references)
 assert abs(now[1] - objects) < 10, (now[1], objects)
-assert now[2] - blocks < 100, (now[2], blocks)
+assert now[2] - blocks < 500, (now[2], blocks)  # CPython 3.13 keeps some ten of each import of any module
 of_the_last = list(kept)
 again()
 assert [sys.getrefcount(of_the_last.pop()) for _ in range(2)] == [1, 1]

@@ -139,9 +139,10 @@ def test_mlx_is_given_its_own_array(monkeypatch):
     core.from_dlpack = np.from_dlpack
     monkeypatch.setitem(sys.modules, "mlx", types.ModuleType("mlx"))
     monkeypatch.setitem(sys.modules, "mlx.core", core)
-    t = mf.tensor([1, 2], "int16")
+    t, references = mf.tensor([1, 2], "int16"), sys.getrefcount(core)
     made = t.__mlx_array__()
     assert type(made) is np.ndarray and made.ctypes.data == t.data_ptr
+    assert sys.getrefcount(core) == references
     monkeypatch.setitem(sys.modules, "mlx.core", None)
     with pytest.raises(ImportError, match="mlx"):
         t.__mlx_array__()

@@ -54,7 +54,7 @@ def test_it_takes_little_static_thread_local_storage(tmp_path):
         shutil.copy(first, copies / f"{i:03}.so")
     alone = how_many(copies)
     assert 5 < alone < 200
-    assert alone - how_many(copies, LIBRARY) <= 2  # of 64 bytes
+    assert alone - how_many(copies, LIBRARY) <= 3  # of 64 bytes; the library has some 150, aligned
 
 
 def test_it_is_loaded_behind_large_libraries(tmp_path):

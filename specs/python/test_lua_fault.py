@@ -293,6 +293,7 @@ def uses_what_is_imported():
     assert (error.value, error.traceback, error.message, isinstance(error, MemoryError)) == (None, None, None, True)
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="this CPython crashes where it has no memory for a type")
 def test_an_import_that_had_no_memory_is_made_good_by_the_next():
     pytest.importorskip("_testcapi")
     assert int(printed_by(import_without_memory)) > 100
@@ -375,7 +376,10 @@ print(nth > 1, py.eval "sum(type(thing).__name__ == 'State' for thing in gc.get_
 
 
 def test_a_lua_program_that_had_no_memory_for_python_has_one_state_at_last():
-    done = subprocess.run(["luajit", "-e", HOSTS], env=scarce.preloaded(), capture_output=True, text=True, timeout=300)
+    folder = mf.get_lua_path()
+    path = f"{folder}/?.lua;{folder}/?/init.lua"
+    env = {**scarce.preloaded(), "LUA_PATH": path, "MOONFERRY_PYTHON": sys.executable}
+    done = subprocess.run(["luajit", "-e", HOSTS], env=env, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "true\t1\n", "")
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import types
 import weakref
 
 import numpy as np
@@ -56,6 +57,19 @@ def test_wrap_takes_what_is_of_ctypes():
     t[1, 1] = -1
     assert array[3] == -1
     assert mf.wrap(ctypes.cast(array, ctypes.POINTER(ctypes.c_int16)), 2, "int16").tolist() == [1, 2]
+    assert mf.wrap(ctypes.byref(array), 2, "int16").tolist() == [1, 2]
+    assert mf.wrap(ctypes.cast(array, ctypes.c_char_p), 2, "int16").tolist() == [1, 2]
+
+
+def test_wrap_takes_what_an_object_is_for_ctypes():
+    array = (ctypes.c_int16 * 2)(1, 2)
+    t = mf.wrap(types.SimpleNamespace(_as_parameter_=types.SimpleNamespace(_as_parameter_=array)), 2, "int16")
+    del array
+    assert t.tolist() == [1, 2]
+    with pytest.raises(TypeError, match=r"must be an address or of ctypes, not a builtins\.float"):
+        mf.wrap(types.SimpleNamespace(_as_parameter_=0.5), 2)
+    with pytest.raises(TypeError, match=r"must be an address or of ctypes, not a ctypes\.c_short"):
+        mf.wrap(ctypes.c_short(5), 2)
 
 
 @pytest.mark.parametrize(

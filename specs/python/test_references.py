@@ -94,7 +94,7 @@ WAYS = {
     "NumPy's array": (lambda: np.zeros((2, 3)), lambda o, t: (mf.from_dlpack(o), mf.asarray(o), mf.equal(t, o))),
     "NumPy's array that is read only": (
         lambda: np.broadcast_to(np.zeros(3), (2, 3)),
-        lambda o, t: (mf.asarray(o), mf.from_dlpack(o, copy=True)),
+        lambda o, t: (mf.asarray(o), mf.asarray(o, copy=True)),
     ),
     "NumPy's scalar": (lambda: np.float64(3), lambda o, t: (t.fill(o), mf.full((2,), o), mf.tensor(o))),
     "an array with an interface": (lambda: Interface(np.zeros(3)), lambda o, t: mf.asarray(o)),

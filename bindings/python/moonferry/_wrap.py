@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from moonferry import _core
 from moonferry._convert import describe
@@ -23,23 +23,32 @@ _KINDS = {**dict.fromkeys("hilq", "int"), **dict.fromkeys("HILQ", "uint"), "f": 
 _FLOATS = ("float32", "float64", "complex64")
 
 
+def _refuse(pointer: Any) -> NoReturn:
+    given = f"a {describe(pointer)}; asarray shares arrays and buffers"
+    raise TypeError(f"wrap: pointer must be an address or of ctypes, not {given}") from None
+
+
 def _address_of(pointer: Any) -> int:
-    """The address in a number, or in a pointer or an array of ctypes."""
+    """The address in a number, in a pointer or an array of ctypes, or in what else has one as its parameter."""
     if isinstance(pointer, int) and not isinstance(pointer, bool):
         return pointer
+    if pointer is None:
+        return 0
     import ctypes
 
+    # ctypes takes whatever comes when an object is asked what it is for an answer, Ctrl-C too: cast makes an error of
+    # its own of that, and from_param of CPython 3.13 forgets it. So ctypes is given what it made itself.
+    made_by_ctypes: Any = (ctypes.c_void_p.__mro__[-2], type(ctypes.byref(ctypes.c_int())))  # its base, and references
+    if not isinstance(pointer, made_by_ctypes):
+        inner = getattr(pointer, "_as_parameter_", pointer)
+        return _refuse(pointer) if inner is pointer else _address_of(inner)
     try:
-        if isinstance(pointer, (str, bytes)):  # which ctypes would take as texts of C
-            raise TypeError
-        # cast makes its own error of whatever comes when an object is asked for its parameter, Ctrl-C too.
         parameter = ctypes.c_void_p.from_param(pointer)
         with contextlib.suppress(ctypes.ArgumentError):  # that of a char pointer
             return ctypes.cast(parameter, ctypes.c_void_p).value or 0
         return ctypes.cast(pointer, ctypes.c_void_p).value or 0
     except (TypeError, ctypes.ArgumentError):
-        given = f"a {describe(pointer)}; asarray shares arrays and buffers"
-        raise TypeError(f"wrap: pointer must be an address or of ctypes, not {given}") from None
+        _refuse(pointer)
 
 
 def _sequence(value: Any, what: str) -> tuple[int, ...]:
