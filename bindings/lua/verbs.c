@@ -247,16 +247,30 @@ static int verb_integer(lua_State *L) {
   return 0;
 }
 
-static void need_manager(lua_State *L, PyObject *type) {
-  static const char *const needed[] = {"__enter__", "__exit__"};
-  for (int i = 0; i < 2; i++) {
-    int has;
-    PyObject *name = mf__hold(L, PyUnicode_InternFromString(needed[i]));
-    MF__OUTSIDE(has, answer_has(type, name));
-    if (has == 0) PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, needed[i]);
-    if (has <= 0) (void)mf__raise(L);
-    mf__drop();
+/* The class of ${object}, held: whatever code runs may give the object another one. */
+static PyObject *class_of(lua_State *L, PyObject *object) {
+  PyObject *type = (PyObject *)Py_TYPE(object);
+  Py_IncRef(type);
+  return mf__hold(L, type);
+}
+
+/* The context that the exception had goes, which may have the last reference to anything. */
+static int raise_exception(lua_State *L, PyObject *exception) {
+  PyObject *type = class_of(L, exception);
+  mf__outside_begin();
+  PyErr_SetObject(type, exception);
+  mf__outside_end();
+  return mf__raise(L);
+}
+
+/* NULL with a TypeError where a class has no such method, or with what is no answer. */
+static PyObject *method_of_manager(PyObject *type, const char *name) {
+  PyObject *method = PyObject_GetAttrString(type, name);
+  if (method == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, name);
   }
+  return method;
 }
 
 /* A body that verb_enter calls protected: pushes the value that the light userdata at 1 points to. */
@@ -267,19 +281,18 @@ static int push_entered(lua_State *L) {
   return 1;
 }
 
-/* Enters the context manager at 1: the function to leave it by, whether Lua can have what entering it gave, and that or
- * the error: a manager that was entered is left in any case. */
+/* Enters the context manager at 1: what verb_leave needs, whether Lua can have what entering it gave, and that or the
+ * error. A manager that was entered is left in any case, so that what leaves it is nothing that a program can close. */
 static int verb_enter(lua_State *L) {
-  PyObject *manager = mf__argument(L, 1);
-  PyObject *type = (PyObject *)Py_TYPE(manager);
-  need_manager(L, type);
-  PyObject *enter = field_of(L, type, "__enter__");
-  (void)field_of(L, type, "__exit__"); /* the last, because mf__take takes that */
-  mf__wrap(L, mf__take());
+  PyObject *manager = mf__argument(L, 1), *type = class_of(L, manager), *enter, *exit, *value;
+  MF__OUTSIDE(enter, method_of_manager(type, "__enter__"));
+  mf__hold(L, enter);
+  MF__OUTSIDE(exit, method_of_manager(type, "__exit__"));
+  mf__hold(L, exit);
+  mf__wrap(L, PyTuple_Pack(2, exit, manager));
   lua_pushboolean(L, 0);
   lua_pushvalue(L, lua_upvalueindex(1));
   lua_pushcclosure(L, push_entered, 1);
-  PyObject *value;
   MF__OUTSIDE(value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
   lua_pushlightuserdata(L, mf__hold(L, value));
   const int failed = lua_pcall(L, 1, 1, 0);
@@ -305,20 +318,39 @@ static PyObject *leave_with(PyObject *exit, PyObject *manager, PyObject *excepti
   return answer;
 }
 
-/* leave(function, manager, whether all went well, the error): whether the error is dealt with. */
+/* What Ctrl-C has become, held, if that came too late for the code of a body; else NULL. */
+static PyObject *interrupt_of_body(lua_State *L) {
+  PyObject *type, *value, *trace;
+  int raised;
+  if (!mf__interrupted) return NULL;
+  mf__interrupted = 0;
+  MF__OUTSIDE(raised, PyErr_CheckSignals());
+  if (raised == 0) return NULL;
+  mf__fetch_error(&type, &value, &trace);
+  mf__hold(L, value);
+  if (trace != NULL) PyException_SetTraceback(value, trace);
+  mf__let_go(type);
+  mf__let_go(trace);
+  return value;
+}
+
+/* leave(what verb_enter gave, whether all went well, the error): whether an error is dealt with. */
 static int verb_leave(lua_State *L) {
-  PyObject *exception = lua_toboolean(L, 3) ? NULL : mf__exception_of(L, 4);
-  PyObject *exit = mf__argument(L, 1), *answer;
-  PyObject *manager = mf__argument(L, 2);
+  PyObject *pair = mf__held_at(L, 1), *answer;
+  mf__close_ref(mf__ref_check(L, 1));
+  PyObject *exit = PyTuple_GetItem(pair, 0), *manager = PyTuple_GetItem(pair, 1);
+  PyObject *interrupt = interrupt_of_body(L), *exception = interrupt;
+  if (exception == NULL && !lua_toboolean(L, 2)) exception = mf__exception_of(L, 3);
   if (exception != NULL) {
     MF__OUTSIDE(answer, leave_with(exit, manager, exception));
   } else {
     MF__OUTSIDE(answer, PyObject_CallFunctionObjArgs(exit, manager, Py_None, Py_None, Py_None, NULL));
   }
   mf__hold(L, answer);
-  int truth;
-  MF__OUTSIDE(truth, PyObject_IsTrue(answer));
+  int truth = 0;
+  if (exception != NULL) MF__OUTSIDE(truth, PyObject_IsTrue(answer));
   if (truth < 0) mf__raise(L);
+  if (interrupt != NULL && !truth) return raise_exception(L, interrupt);
   lua_pushboolean(L, truth);
   return 1;
 }
@@ -342,17 +374,17 @@ static int verb_live(lua_State *L) {
 /* Makes an exception of a class and its arguments, or takes one that is made. */
 static PyObject *made(lua_State *L) {
   PyObject *what = mf__hold(L, mf__to_python(L, 1));
-  if (PyExceptionInstance_Check(what)) return what;
-  if (!PyExceptionClass_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
-  PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L))), *exception;
-  MF__OUTSIDE(exception, PyObject_Call(what, args, NULL));
-  return mf__hold(L, exception);
+  if (PyExceptionClass_Check(what)) {
+    PyObject *args = mf__hold(L, mf__to_tuple(L, 2, lua_gettop(L))), *exception;
+    MF__OUTSIDE(exception, PyObject_Call(what, args, NULL));
+    what = mf__hold(L, exception);
+  }
+  if (!PyExceptionInstance_Check(what)) mf__fail(L, "py.raise takes a Python exception, or its class and arguments");
+  return what;
 }
 
 static int verb_raise(lua_State *L) {
-  PyObject *exception = made(L);
-  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-  return mf__raise(L);
+  return raise_exception(L, made(L));
 }
 
 static void put_verbs(lua_State *L, int bridge) {

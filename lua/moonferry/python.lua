@@ -420,13 +420,13 @@ end
 py.unpack = lazily "unpack"
 
 -- What the body gave, once the manager was left.
-local function left(manager, exit, ok, ...)
-  local dealt_with = verbs.leave(exit, manager, ok, (...))
-  if ok then
-    return ...
-  elseif not dealt_with then
+local function left(entered, ok, ...)
+  if verbs.leave(entered, ok, (...)) then
+    return
+  elseif not ok then
     error((...), 0)
   end
+  return ...
 end
 
 --- Python's `with manager as value: body`. Returns what body(value) returns, or nothing if the manager suppressed an
@@ -436,11 +436,11 @@ end
 function py.with(manager, body)
   hint.callable("py.with", body, errors)
   started_or_error()
-  local exit, ok, value = verbs.enter(manager)
+  local entered, ok, value = verbs.enter(manager)
   if not ok then
-    return left(manager, exit, false, value)
+    return left(entered, false, value)
   end
-  return left(manager, exit, pcall(body, value))
+  return left(entered, pcall(body, value))
 end
 
 --- Raises a Python exception: an exception object, or a class with arguments.

@@ -28,7 +28,10 @@ local CODE = {
   dict = "return py.dict { [o] = 1 }",
   keys = "local d = {} d[o] = 2 main.visit(d)",
   ["eval in a scope"] = "return py.eval('1', main.Scope())",
+  ["with what is no manager"] = "pcall(py.with, main.Unnamed(), print)",
   raise = "pcall(py.raise, main.Wrong, 'x')",
+  ["raise while an error is handled"] = [[
+    main.handling(function() pcall(py.raise, main.chained()) end)]],
   ["an error's fields"] = "local _, e = pcall(main.fail) return e.type, e.message, e.traceback, tostring(e), e.class",
   ["an error's kind"] = "local _, e = pcall(main.fail) return e:is(main.Wrong), e:is 'Wrong', e:is 'ValueError'",
   ["is_instance"] = "return py.is_instance(1, main.Wrong)",

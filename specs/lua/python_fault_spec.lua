@@ -322,7 +322,65 @@ class Closed(Manager):
     assert.is_nil(log)
   end)
 
-  it("refuses what is no context manager", function()
+  it("does not ask a manager whether it has dealt with an error where there was none", function()
+    py.exec [[
+class Undecided(Manager):
+    class Answer:
+        def __bool__(self):
+            raise ValueError("undecided")
+    def __exit__(self, *error):
+        return self.Answer()
+]]
+    assert.are.equal(5, py.with(py.main.Undecided(), function() return 5 end))
+  end)
+
+  it("leaves a manager that its body closes, and keeps none that was left", function()
+    py.main.weakref = py.import "weakref"
+    for _, body in ipairs { function() end, error } do
+      local manager = py.main.Manager()
+      local events, alive = manager.log, py.main.weakref.ref(manager)
+      pcall(py.with, manager, function()
+        py.close(manager)
+        body()
+      end)
+      assert.are.equal(body == error and "LuaError" or py.None, events[1])
+      assert.are.equal(py.None, alive())
+    end
+  end)
+
+  it("leaves a manager by what its class had at first, though it has another one by then", function()
+    py.exec [[
+import gc, weakref
+class Other:
+    pass
+def turncoat():
+    class Method:
+        def __get__(self, manager, cls):
+            made.pop().__class__ = Other
+            del cls
+            gc.collect()
+            return lambda manager: "entered"
+    class First:
+        __enter__ = Method()
+        def __exit__(self, *error):
+            left.append(type(self).__name__)
+    made = [First()]
+    return made[0]
+left = []
+]]
+    assert.are.equal("entered", py.with(py.main.turncoat(), function(value) return value end))
+    assert.are.equal("['Other']", tostring(py.main.left))
+  end)
+
+  it("refuses what is no context manager, of whatever name", function()
+    py.exec [[
+class Nameless(type):
+    def __repr__(cls):
+        raise ValueError("nameless")
+class Nothing(metaclass=Nameless):
+    pass
+]]
+    assert.are.equal("nameless", failure(py.with, py.main.Nothing(), print).message)
     assert.matches("TypeError: py.with takes a context manager", tostring(failure(py.with, py.list {}, print)))
   end)
 end)

@@ -119,7 +119,7 @@ describe("a failure", function()
     { "of a number that is negative", "OverflowError", function() py.uint64(py.int(-1)) end },
     { "of a text that is no number", "ValueError", function() py.number "five" end },
     { "of an iterator", "ValueError", function() for _ in py.iter(py.eval "(int('x') for _ in [1])") do end end },
-    { "of a manager's answer", "ValueError", function() py.with(main.Undecided(), function() end) end },
+    { "of a manager's answer", "ValueError", function() py.with(main.Undecided(), error) end },
     { "of what is unpacked", "TypeError", function() py.unpack(py.object(5.5)) end },
     { "of what items gives", "AttributeError", function() py.items(py.list {}) end },
   }

@@ -44,6 +44,7 @@ local CASES = {
   { "return py.with(py.eval \"type('Half', (), {'__enter__': id})()\", print)", "has no __exit__" },
   { "return py.call(py.builtins.dict, nil, { 1 })", "a keyword must be a string, got number" },
   { "return py.raise(5)", "py.raise takes a Python exception, or its class and arguments" },
+  { "return py.raise(py.eval \"type('Odd', (Exception,), {'__new__': id})\")", "py.raise takes a Python exception" },
   { "return py.with(py.builtins.object(), print)", "a context manager", "<class 'object'> has no __enter__" },
   { "return py.eval(3)", "py.eval takes Python code as a string, got number" },
   { "return py.exec()", "py.exec takes Python code as a string, got n" },

@@ -109,6 +109,20 @@ print(err.type, py.op.add(1, 2))
     assert.are.equal("true\t0\nKeyboardInterrupt\t3\n", text)
   end)
 
+  it("that comes too late for the code of a context manager's body is the body's error", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "import contextlib, threading; lock, other = threading.Lock(), threading.Lock()"
+local main = py.main
+local function interrupted() return main.send(2) end
+local _, err = pcall(py.with, main.lock, interrupted)
+print(err.type, err.traceback:find "in interrupt" ~= nil, main.lock:locked())
+_, err = pcall(py.with, main.other, function() interrupted() error "no" end)
+print(err.type, main.other:locked())
+print(select("#", py.with(main.contextlib.suppress(py.builtins.KeyboardInterrupt), interrupted)), py.op.add(1, 2))
+]])
+    assert.are.equal("KeyboardInterrupt\ttrue\tfalse\nKeyboardInterrupt\tfalse\n0\t3\n", text)
+  end)
+
   it("is the host's in a Lua function that Python calls", function()
     local text = runs(prelude .. signals .. [[
 py.main.f = function()

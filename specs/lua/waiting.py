@@ -120,6 +120,31 @@ class Scope:
         return {}
 
 
+class Nameless(type):
+    def __str__(cls):
+        visit()
+        return "nameless"
+
+
+class Unnamed(metaclass=Nameless):
+    pass
+
+
+def chained():
+    """An exception with a context that nobody else has."""
+    made, context = ValueError(), ValueError()
+    context.probe = Probe()
+    made.__context__ = context
+    return made
+
+
+def handling(call):
+    try:
+        fail()
+    except Wrong:
+        call()
+
+
 def fail():
     raise Wrong("on purpose")
 
