@@ -100,7 +100,7 @@ static int run_options(lua_State *L, const request *r) {
   int status = 0;
   for (int i = 1; i < r->script && i < r->argc && status == 0; i++) {
     const char option = r->argv[i][1];
-    if (strchr("eljO", option) == NULL || option == '-') continue;
+    if (strchr("eljO", option) == NULL) continue;
     const char *text = r->argv[i][2] != '\0' || option == 'O' ? r->argv[i] + 2 : r->argv[++i];
     if (option == 'e') {
       status = run_text(L, text, "=(command line)");

@@ -272,6 +272,7 @@ static bool is_json(const char *path) {
   return n >= 5 && strcmp(path + n - 5, ".json") == 0;
 }
 
+/* The file first: where nobody reads what is shown, that may end the program. */
 static int report(session *s) {
   uint64_t strict = 0;
   const char *set = getenv("SIM_STRICT");
@@ -281,13 +282,14 @@ static int report(session *s) {
                         .first_seed = s->first, .nseeds = s->done, .statuses = s->statuses, .strict = strict != 0};
   cli_text shown = {0}, kept = {0};
   cli_report_text(&r, false, &shown);
-  if (s->done > 0) write_all(STDERR_FILENO, &shown);
   if (s->report >= 0 && is_json(options[REPORT].text))
     cli_report_json(&r, &kept);
   else
     cli_report_text(&r, true, &kept);
-  if (s->report >= 0 && !write_all(s->report, &kept)) {
-    fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, options[REPORT].text, strerror(errno));
+  const int why = s->report >= 0 && !write_all(s->report, &kept) ? errno : 0;
+  if (s->done > 0) write_all(STDERR_FILENO, &shown);
+  if (why != 0) {
+    fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, options[REPORT].text, strerror(why));
     return s->status != 0 ? s->status : CLI_TROUBLE;
   }
   if (s->status != 0) return s->status;
@@ -308,7 +310,6 @@ int cli_sim(int argc, char **argv) {
   set_environment(&s);
   for (uint64_t i = 0; i < s.wanted; i++)
     if (!run_seed(&s, s.first + i)) break;
-  const int status = report(&s);
   if (rmdir(s.journal) != 0) fprintf(stderr, "%s: %s stays: %s\n", program, s.journal, strerror(errno));
-  return status;
+  return report(&s);
 }

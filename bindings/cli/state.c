@@ -49,7 +49,7 @@ lua_State *host_open(bool environment) {
 static void leave_if_asked(lua_State *L) {
   static const char code[] =
       "local e = ...\n"
-      "if e.type ~= 'SystemExit' then return end\n"
+      "if not e:is 'SystemExit' then return end\n"
       "local status = e.code\n"
       "if type(status) == 'userdata' and tostring(status) == 'None' then status = 0 end\n"
       "if type(status) == 'boolean' then status = status and 1 or 0 end\n"

@@ -161,14 +161,23 @@ def test_python_is_hosted_without_a_variable(moonferry, tmp_path):
     assert done.stdout == f"9\t{BUILD.resolve()}/python/moonferry/__init__.py\n", done.stderr
 
 
-@pytest.mark.parametrize("code, status, said", [("", 0, ""), ("3", 3, ""), ("True", 1, ""), ("'why'", 1, "why\n")])
+@pytest.mark.parametrize(
+    "code, status, said",
+    [
+        ("sys.exit()", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit(True)", 1, ""),
+        ("sys.exit('why')", 1, "why\n"),
+        ("raise type('Quit', (SystemExit,), {})(4)", 4, ""),
+    ],
+)
 def test_sys_exit_that_nobody_catches_is_the_programs(moonferry, tmp_path, code, status, said):
     (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
     chunk = f"""
     local py = require "moonferry.python"
     py.exec "import sys, atexit; atexit.register(print, 'end')"
     print(pcall(py.exec, "sys.exit(5)"))
-    coroutine.wrap(function() py.exec "sys.exit({code})" end)()
+    coroutine.wrap(function() py.exec "{code}" end)()
     print "not reached"
     """
     done = moonferry("-e", chunk)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -360,6 +361,17 @@ def test_json_without_findings(sim):
     sim("--report", "report.json", "--", "true")
     data = json.loads((sim.folder / "report.json").read_text())
     assert (data["findings"], data["processes"], data["runs"]) == ([], 0, [{"seed": 0, "status": 0}])
+
+
+def test_the_report_is_written_where_nobody_reads_what_is_shown(sim):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [MOONFERRY, "sim", "--report", "report.json", sys.executable, sim.script("race()\nend()\n")]
+    done = subprocess.run(words, env=sim.environment(), cwd=sim.folder, stderr=writer, timeout=600)
+    os.close(writer)
+    assert done.returncode == -signal.SIGPIPE
+    assert json.loads((sim.folder / "report.json").read_text())["findings"]
+    assert not list(sim.temporary.iterdir())
 
 
 def test_json_has_the_notes(sim):
