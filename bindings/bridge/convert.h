@@ -67,8 +67,11 @@ PyObject *mf__error_new(PyObject *type, PyObject *message, PyObject *value, PyOb
 /* Text that may be no text, for people: as the state's encoding has it, or UTF-8, or Latin-1. */
 PyObject *mf__text_of_error(const char *text, size_t size);
 
-/* The exception that the error at ${index} is (mf__fault_exception); one that is none becomes one, which is held. */
-PyObject *mf__exception_of(lua_State *L, int index);
+/* Takes the pending exception, which is held then, with its traceback. */
+PyObject *mf__pending_exception(lua_State *L);
+
+/* The exception that the error at 1 is (mf__fault_exception), held; one that is none becomes one. */
+PyObject *mf__exception_of(lua_State *L);
 
 /* The value of a LuaError that comes back into its state, new; NULL without an exception for any other exception. */
 PyObject *mf__thrown_value(PyObject *exception);

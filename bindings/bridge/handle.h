@@ -44,8 +44,10 @@ enum { MF__FAULT_WHERE = 1, MF__FAULT_STACK };
  * exception. Returns ${object}. */
 PyObject *mf__hold(lua_State *L, PyObject *object);
 
-/* Set by the handler of SIGINT. Raises KeyboardInterrupt, if one is due, where Python itself would not look for it. */
+/* Set by the handler of SIGINT, where Python itself would not look for it. Whether that has become an exception, which
+ * is pending then; and raises that. */
 extern volatile sig_atomic_t mf__interrupted;
+int mf__interrupt_came(void);
 void mf__check_interrupt(lua_State *L);
 
 /* py_handle.c: the userdata of a Python object. */

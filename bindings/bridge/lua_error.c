@@ -314,16 +314,18 @@ void mf__push_thrown(lua_State *L, PyObject *value) {
   }
 }
 
-PyObject *mf__exception_of(lua_State *L, int index) {
-  int status = LUA_ERRRUN;
-  lua_pushvalue(L, index);
-  lua_insert(L, 1);
-  mf__error_to_python(L, &status);
-  lua_remove(L, 1);
+PyObject *mf__pending_exception(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
   mf__hold(L, value);
+  if (trace != NULL) PyException_SetTraceback(value, trace);
   mf__let_go(type);
   mf__let_go(trace);
   return value;
+}
+
+PyObject *mf__exception_of(lua_State *L) {
+  int status = LUA_ERRRUN;
+  mf__error_to_python(L, &status);
+  return mf__pending_exception(L);
 }

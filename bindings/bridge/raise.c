@@ -34,12 +34,16 @@ int mf__fail(lua_State *L, const char *format, ...) {
 
 volatile sig_atomic_t mf__interrupted;
 
-void mf__check_interrupt(lua_State *L) {
-  if (!mf__interrupted) return;
+int mf__interrupt_came(void) {
+  if (!mf__interrupted) return 0;
   int raised;
   mf__interrupted = 0;
   MF__OUTSIDE(raised, PyErr_CheckSignals());
-  if (raised != 0) mf__raise(L);
+  return raised != 0;
+}
+
+void mf__check_interrupt(lua_State *L) {
+  if (mf__interrupt_came()) mf__raise(L);
 }
 
 /* Lua's stack as text. Where it is very deep, only its top: luaL_traceback walks all of it, and where a message handler

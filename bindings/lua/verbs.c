@@ -53,7 +53,7 @@ static int run_code(lua_State *L, const char *builtin) {
     scope = mf__hold(L, mf__to_python(L, 2));
     if (!PyDict_Check(scope)) scope = field_of(L, scope, "__dict__");
   }
-  PyObject *locals = lua_isnil(L, 3) ? scope : mf__hold(L, mf__to_python(L, 3));
+  PyObject *locals = mf__hold(L, mf__to_python(L, 3)); /* None is none */
   PyObject *code = mf__hold(L, mf__to_python(L, 1)), *result;
   MF__OUTSIDE(result, PyObject_CallFunctionObjArgs(run, code, scope, locals, NULL));
   mf__to_lua(L, result);
@@ -200,8 +200,7 @@ static int verb_finish(lua_State *L) {
 
 /* The userdata of None, made once: two of them would be equal, but not the same key of a table. */
 static int verb_none(lua_State *L) {
-  Py_IncRef(Py_None);
-  mf__wrap(L, Py_None);
+  mf__push_object(L, Py_None);
   return 1;
 }
 
@@ -247,35 +246,40 @@ static int verb_integer(lua_State *L) {
   return 0;
 }
 
-/* The class of ${object}, held: whatever code runs may give the object another one. */
-static PyObject *class_of(lua_State *L, PyObject *object) {
-  PyObject *type = (PyObject *)Py_TYPE(object);
+/* The context that the exception had goes, which may have the last reference to anything. */
+static int set_exception(PyObject *exception) {
+  PyObject *type = (PyObject *)Py_TYPE(exception);
   Py_IncRef(type);
-  return mf__hold(L, type);
+  PyErr_SetObject(type, exception);
+  Py_DecRef(type);
+  return -1;
 }
 
-/* The context that the exception had goes, which may have the last reference to anything. */
 static int raise_exception(lua_State *L, PyObject *exception) {
-  PyObject *type = class_of(L, exception);
-  mf__outside_begin();
-  PyErr_SetObject(type, exception);
-  mf__outside_end();
+  int failed;
+  MF__OUTSIDE(failed, set_exception(exception));
+  (void)failed;
   return mf__raise(L);
 }
 
 /* NULL with a TypeError where a class has no such method, or with what is no answer. */
 static PyObject *method_of_manager(PyObject *type, const char *name) {
   PyObject *method = PyObject_GetAttrString(type, name);
-  if (method == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Clear();
+  if (method == NULL && PyErr_ExceptionMatches(PyExc_AttributeError))
     PyErr_Format(PyExc_TypeError, "py.with takes a context manager; %S has no %s", type, name);
-  }
   return method;
 }
 
-/* A body that verb_enter calls protected: pushes the value that the light userdata at 1 points to. */
-static int push_entered(lua_State *L) {
-  PyObject *value = lua_touserdata(L, 1);
+/* Calls ${body} protected, with what is at the top; returns lua_pcall's status. It needs no memory of its own. */
+static int run_protected(lua_State *L, int (*body)(lua_State *, void *), void *data, int arguments) {
+  mf__top->body = body;
+  mf__top->data = data;
+  lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_RUNNER);
+  lua_insert(L, -arguments - 1);
+  return lua_pcall(L, arguments, 1, 0);
+}
+
+static int push_entered(lua_State *L, void *value) {
   Py_IncRef(value);
   mf__to_lua(L, value);
   return 1;
@@ -284,21 +288,32 @@ static int push_entered(lua_State *L) {
 /* Enters the context manager at 1: what verb_leave needs, whether Lua can have what entering it gave, and that or the
  * error. A manager that was entered is left in any case, so that what leaves it is nothing that a program can close. */
 static int verb_enter(lua_State *L) {
-  PyObject *manager = mf__argument(L, 1), *type = class_of(L, manager), *enter, *exit, *value;
+  PyObject *manager = mf__argument(L, 1), *type = (PyObject *)Py_TYPE(manager), *enter, *exit, *value;
+  Py_IncRef(type);
+  mf__hold(L, type); /* whatever code runs may give the manager another class */
   MF__OUTSIDE(enter, method_of_manager(type, "__enter__"));
   mf__hold(L, enter);
   MF__OUTSIDE(exit, method_of_manager(type, "__exit__"));
   mf__hold(L, exit);
   mf__wrap(L, PyTuple_Pack(2, exit, manager));
-  lua_pushboolean(L, 0);
-  lua_pushvalue(L, lua_upvalueindex(1));
-  lua_pushcclosure(L, push_entered, 1);
   MF__OUTSIDE(value, PyObject_CallFunctionObjArgs(enter, manager, NULL));
-  lua_pushlightuserdata(L, mf__hold(L, value));
-  const int failed = lua_pcall(L, 1, 1, 0);
+  const int failed = run_protected(L, push_entered, mf__hold(L, value), 0);
   lua_pushboolean(L, !failed);
-  lua_replace(L, -3);
+  lua_insert(L, -2);
   return 3;
+}
+
+static int take_exception(lua_State *L, void *exception) {
+  *(PyObject **)exception = mf__exception_of(L);
+  return 0;
+}
+
+/* The exception that the error at the top is, held; MemoryError where none can be made of it. */
+static PyObject *exception_of_body(lua_State *L) {
+  PyObject *exception;
+  if (run_protected(L, take_exception, &exception, 1) == 0) return exception;
+  PyErr_NoMemory();
+  return mf__pending_exception(L);
 }
 
 /* Calls __exit__ with the exception, which Python's own code then sees as the one that is being handled. */
@@ -318,29 +333,14 @@ static PyObject *leave_with(PyObject *exit, PyObject *manager, PyObject *excepti
   return answer;
 }
 
-/* What Ctrl-C has become, held, if that came too late for the code of a body; else NULL. */
-static PyObject *interrupt_of_body(lua_State *L) {
-  PyObject *type, *value, *trace;
-  int raised;
-  if (!mf__interrupted) return NULL;
-  mf__interrupted = 0;
-  MF__OUTSIDE(raised, PyErr_CheckSignals());
-  if (raised == 0) return NULL;
-  mf__fetch_error(&type, &value, &trace);
-  mf__hold(L, value);
-  if (trace != NULL) PyException_SetTraceback(value, trace);
-  mf__let_go(type);
-  mf__let_go(trace);
-  return value;
-}
-
-/* leave(what verb_enter gave, whether all went well, the error): whether an error is dealt with. */
+/* leave(what verb_enter gave, whether all went well, the error): whether an error is dealt with. What Ctrl-C has become
+ * that came too late for the body's own code is an error of the body. */
 static int verb_leave(lua_State *L) {
   PyObject *pair = mf__held_at(L, 1), *answer;
   mf__close_ref(mf__ref_check(L, 1));
   PyObject *exit = PyTuple_GetItem(pair, 0), *manager = PyTuple_GetItem(pair, 1);
-  PyObject *interrupt = interrupt_of_body(L), *exception = interrupt;
-  if (exception == NULL && !lua_toboolean(L, 2)) exception = mf__exception_of(L, 3);
+  PyObject *interrupt = mf__interrupt_came() ? mf__pending_exception(L) : NULL, *exception = interrupt;
+  if (exception == NULL && !lua_toboolean(L, 2)) exception = exception_of_body(L);
   if (exception != NULL) {
     MF__OUTSIDE(answer, leave_with(exit, manager, exception));
   } else {
@@ -409,7 +409,6 @@ int mf__bridge_open(lua_State *L) {
   enum { COUNT = sizeof slots / sizeof *slots, LAST };
   const int bridge = LAST + 1;
   luaL_checkany(L, LAST);
-  lua_settop(L, LAST);
   mf__bridge_closes_with(L, LAST);
   lua_createtable(L, MF__BRIDGE_SLOTS, 0);
   for (int i = 0; i < COUNT; i++) {

@@ -1,4 +1,5 @@
 -- Python exceptions as Lua errors, Lua errors in Python's context managers.
+local hosted = require "hosted"
 local py = require "moonferry.python"
 local builtins = py.builtins
 
@@ -322,6 +323,24 @@ class Closed(Manager):
     assert.is_nil(log)
   end)
 
+  it("gives back the error that is being handled", function()
+    py.exec [[
+def handling(call):
+    import sys
+    try:
+        raise KeyError("first")
+    except KeyError as error:
+        call()
+        return sys.exc_info()[1] is error
+]]
+    assert.is_true(py.main.handling(function()
+      failure(py.with, py.main.Manager(), error)
+      failure(py.with, py.main.Manager(), function() py.eval "1/0" end)
+    end))
+    failure(py.with, py.main.Manager(), error)
+    assert.are.equal("(None, None, None)", tostring(py.import("sys").exc_info()))
+  end)
+
   it("does not ask a manager whether it has dealt with an error where there was none", function()
     py.exec [[
 class Undecided(Manager):
@@ -346,6 +365,30 @@ class Undecided(Manager):
       assert.are.equal(body == error and "LuaError" or py.None, events[1])
       assert.are.equal(py.None, alive())
     end
+  end)
+
+  it("leaves a manager where there is no memory to make an exception of an error", function()
+    if not hosted.has "_testcapi" then return pending "this Python has no _testcapi" end
+    py.exec [[
+from _testcapi import remove_mem_hooks, set_nomemory
+class Counted:
+    inside = entered = 0
+    def __enter__(self):
+        self.inside += 1
+        self.entered += 1
+    def __exit__(self, kind, value, trace):
+        self.inside -= 1
+]]
+    local manager, main = py.main.Counted(), py.main
+    local fail, succeed = main.set_nomemory, main.remove_mem_hooks
+    for nth = 0, 40 do
+      fail(nth, nth + 1)
+      local ok = pcall(py.with, manager, error)
+      succeed()
+      assert.is_false(ok)
+      assert.are.equal(0, manager.inside, nth)
+    end
+    assert.is_true(manager.entered > 20)
   end)
 
   it("leaves a manager by what its class had at first, though it has another one by then", function()

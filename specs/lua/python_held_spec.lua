@@ -119,12 +119,22 @@ describe("a failure", function()
     { "of a number that is negative", "OverflowError", function() py.uint64(py.int(-1)) end },
     { "of a text that is no number", "ValueError", function() py.number "five" end },
     { "of an iterator", "ValueError", function() for _ in py.iter(py.eval "(int('x') for _ in [1])") do end end },
+    { "of arguments that are no iterable", "TypeError", function() py.call(builtins.dict, 5) end },
+    { "of what a manager's class has", "ValueError", function() py.with(main.Silent(), function() end) end },
     { "of a manager's answer", "ValueError", function() py.with(main.Undecided(), error) end },
     { "of what is unpacked", "TypeError", function() py.unpack(py.object(5.5)) end },
     { "of what items gives", "AttributeError", function() py.items(py.list {}) end },
   }
   setup(function()
     py.exec [[
+class Kind(type):
+    def __getattribute__(cls, name):
+        if name == "__exit__":
+            raise ValueError("silent")
+        return super().__getattribute__(name)
+class Silent(metaclass=Kind):
+    def __enter__(self):
+        pass
 class Undecided:
     def __enter__(self):
         pass
@@ -161,6 +171,13 @@ class Key:
     assert.are.equal(1, #py.dict { [key] = 5 })
     assert.is_true(key.answered)
     main.answer = py.None
+  end)
+
+  it("becomes a list or a tuple of as many elements as are asked for", function()
+    for count = 0, 3 do
+      assert.are.equal(count, #py.list({ 1, 2 }, count))
+      assert.are.equal(count, #py.tuple({ 1, 2 }, count))
+    end
   end)
 
   it("becomes no dict where a key has no hash", function()

@@ -377,17 +377,36 @@ local function exactly()
 end
 
 describe("a call from Lua itself, below no Python code,", function()
-  it("leaves no reference to the function of Python's that it is made of", function()
-    local count, made_of = py.import("sys").getrefcount, { py.builtins.eval, py.import("importlib").import_module }
-    local function counts()
-      return { count(made_of[1]), count(made_of[2]) }
+  it("leaves no reference to what it is made of in Python", function()
+    py.exec [[
+class Kept(Exception):
+    def __enter__(self):
+        pass
+    def __exit__(self, *error):
+        pass
+KEPT = [Kept, Kept.__enter__, Kept.__exit__, Kept(), eval, __import__("builtins"), __import__("__main__")]
+KEPT += [importlib := __import__("importlib"), importlib.import_module]
+def counts():
+    from sys import getrefcount
+    return ",".join(str(getrefcount(kept)) for kept in KEPT)
+]]
+    local main = py.main
+    local kept, before = main.KEPT[3]
+    for round = 1, 2 do
+      for _ = 1, round == 1 and 1 or 20 do
+        py.eval "1"
+        py.import "sys"
+        py.with(kept, function() end)
+        pcall(py.with, kept, py.raise, main.KEPT[0])
+        pcall(py.raise, kept)
+      end
+      collectgarbage()
+      collectgarbage()
+      py.collect()
+      py.import("gc").collect()
+      before = before or main.counts()
     end
-    local before = counts()
-    for _ = 1, 20 do
-      py.eval "1"
-      py.import "sys"
-    end
-    assert.are.same(before, counts())
+    assert.are.equal(before, main.counts())
   end)
 
   it("leaves nothing behind", function()
