@@ -405,13 +405,13 @@ static void put_verbs(lua_State *L, int bridge) {
 
 int mf__bridge_open(lua_State *L) {
   static const int slots[] = {MF__BRIDGE_DESCRIBE, MF__BRIDGE_ADOPT, MF__BRIDGE_BOX, MF__BRIDGE_KEYWORDS,
-                              MF__BRIDGE_SCOPES};
-  enum { COUNT = sizeof slots / sizeof *slots, LAST };
+                              MF__BRIDGE_SCOPES, 0};
+  enum { COUNT = sizeof slots / sizeof *slots - 1, LAST };
   const int bridge = LAST + 1;
   luaL_checkany(L, LAST);
   mf__bridge_closes_with(L, LAST);
   lua_createtable(L, MF__BRIDGE_SLOTS, 0);
-  for (int i = 0; i < COUNT; i++) {
+  for (int i = 0; slots[i] != 0; i++) {
     lua_pushvalue(L, i + 1);
     lua_rawseti(L, bridge, slots[i]);
   }

@@ -160,9 +160,10 @@ py.exec "import threading\ndef call(f): f()\ndef on_thread(f): t = threading.Thr
 local function ask() print(C.mf_guest_finish(0, nil, nil) == C.MF_EINVAL) end
 py.main.call(ask)
 py.main.on_thread(ask)
+py.main.call(function() print((select(2, pcall(py.finish)):gsub("^.*%d: ", ""))) end)
 print(py.finish { wait = 60 })
 ]]
-    assert.are.equal("true\ntrue\ntrue\n", text)
+    assert.are.equal("true\ntrue\nPython cannot be ended from inside of one of its calls\ntrue\n", text)
   end)
 
   it("has begun where an exit function asks for it", function()
@@ -318,6 +319,26 @@ print(require("moonferry.lib").mf_guest_collect(nil))
 io.stdout:flush()
 ]])
     assert.are.equal("gone\n0\n", text)
+  end)
+end)
+
+describe("the end of a Lua state", function()
+  it("waits for the call that a thread of Python's has there", function()
+    local text = process.runs(prelude .. [[
+local ffi = require "ffi"
+goes_on = ffi.new "char[1]" -- which Lua sets without letting the thread in
+py.main.address = tonumber(ffi.cast("intptr_t", goes_on))
+py.exec "import ctypes, threading\ninside = threading.Event(); goes_on = ctypes.c_char.from_address(address)"
+py.exec "def wait():\n    inside.set()\n    while goes_on.value == b'\\0': pass"
+py.exec "def begin(call):\n    threading.Thread(target=call).start()\n    inside.wait()"
+py.main.begin(function()
+  py.main.wait()
+  print "the thread comes out"
+end)
+print "the end"
+goes_on[0] = 1
+]])
+    assert.are.equal("the end\nthe thread comes out\n", text)
   end)
 end)
 
