@@ -86,8 +86,8 @@ static int sequence_count(lua_State *L, const char *verb) {
     if (given < 0) mf__fail(L, "a list is expected, not a table of other keys than 1 ... n; py.dict takes those");
     return given;
   }
-  const double count = lua_isnumber(L, 2) ? lua_tonumber(L, 2) : -1;
-  if (!(count >= 0 && count <= 0x7fffffff && count == (int)count))
+  const lua_Integer count = lua_tointeger(L, 2);
+  if (!lua_isnumber(L, 2) || (double)count != lua_tonumber(L, 2) || count < 0 || (int)count != count)
     mf__fail(L, "the count of elements must be 0 ... 2^31-1");
   return (int)count;
 }
