@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -470,6 +471,12 @@ def test_a_signal_that_was_ignored_stays_ignored(sim):
     child.send_signal(signal.SIGHUP)
     out, err = child.communicate("\n", timeout=600)
     assert (child.returncode, out) == (0, "end\n"), err
+
+
+def test_many_runs_need_no_more_files_than_one(sim):
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))}
+    done = sim("--seeds", 40, "--", "true", **few)
+    assert done.returncode == 0 and "40 runs" in done.stderr
 
 
 def test_one_inside_another(sim):
