@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import re
 import subprocess
 import sys
 
@@ -201,3 +202,24 @@ def test_a_limit_is_only_for_a_state_that_has_one():
         with pytest.raises(RuntimeError, match="max_memory must be set on creation"):
             _lua.set_limit(lua, limit)
     assert mf.Lua(interruptible=True).get_memory_used() is None
+
+
+@pytest.mark.parametrize("kind", [int, object, dict, type, mf.Tensor, mf.LuaTable, 5, None])
+def test_a_class_that_is_no_state_s_gets_none(kind):
+    with pytest.raises(TypeError, match=f"{re.escape(repr(kind))}.*: this is no subclass of moonferry.Lua"):
+        mf.Lua.__new__(kind)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+@pytest.mark.parametrize("options", ["", "interruptible=True"])
+def test_the_folder_of_the_package_may_have_a_name_that_is_no_text(tmp_path, options):
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    os.symlink(os.fsencode(os.path.dirname(mf.__file__)), os.path.join(folder, b"moonferry"))
+    code = f"""import moonferry as mf, os, sys
+lua = mf.Lua({options})
+print(b"caf\\xe9" in os.fsencode(mf.__file__), lua.execute("return (require 'moonferry').ones(2)").tolist())"""
+    command = [sys.executable, "-c", code]
+    env = {**os.environb, b"PYTHONPATH": folder}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "True [1.0, 1.0]\n"), done.stderr

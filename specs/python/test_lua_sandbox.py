@@ -118,6 +118,31 @@ def test_code_can_be_loaded_as_text_alone(box):
         box.compile(bytecode, mode="b")
 
 
+PIECES = "function() text, last = last return text end"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "'x x'",
+        "'x x', nil",
+        "'x x', 'name'",
+        "'x x', '=name'",
+        "'x x', nil, 't'",
+        "'return 1', nil, 'b'",
+        "'return 1', nil, 'bt'",
+        "'return 1', nil, ''",
+        PIECES,
+        f"{PIECES}, nil",
+        f"{PIECES}, '@name'",
+        f"{PIECES}, nil, 'b'",
+    ],
+)
+def test_what_is_loaded_has_the_name_and_the_mode_that_it_has_elsewhere(box, given):
+    code = f"last = 'x x' local loaded, error = load({given}) return error or loaded()"
+    assert box.execute(code) == mf.Lua().execute(code)
+
+
 def test_private_attributes_of_objects_are_out_of_reach(box):
     class Thing:
         public = 1

@@ -60,6 +60,16 @@ def test_ints_that_no_number_holds_are_refused(same, n):
         same([1], {n: 1} and n)
 
 
+def test_an_int_that_is_refused_does_not_say_itself_how_long_it_is(same):
+    class Odd(int):
+        def bit_length(self):
+            raise KeyboardInterrupt
+
+    for n in (2**80, Odd(2**80)):
+        with pytest.raises(OverflowError, match="an int of 81 bits is beyond 2"):
+            same(n)
+
+
 def test_an_overflow_handler_decides_about_large_ints():
     lua = mf.Lua(overflow_handler=str)
     assert lua.eval("... .. '!'", 2**64) == f"{2**64}!"

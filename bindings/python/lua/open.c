@@ -271,13 +271,20 @@ static PyObject *open_with(struct plan *plan) {
   return NULL;
 }
 
+/* Lua.__new__ is a function in Python, which gets whatever class its caller names. */
+static int check_type(PyObject *type) {
+  if (PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, mf__state_type)) return 0;
+  PyErr_Format(PyExc_TypeError, "Lua.__new__(%R): this is no subclass of moonferry.Lua", type);
+  return -1;
+}
+
 PyObject *mf__open(PyObject *module, PyObject *arguments) {
   (void)module;
   struct plan plan;
   memset(&plan, 0, sizeof plan);
-  if (!PyArg_ParseTuple(arguments, "OzssOOOOOOppp", &plan.type, &plan.encoding, &plan.source_encoding, &plan.path,
+  if (!PyArg_ParseTuple(arguments, "OzsyOOOOOOppp", &plan.type, &plan.encoding, &plan.source_encoding, &plan.path,
                         &plan.filter, &plan.getter, &plan.setter, &plan.eval, &plan.builtins, &plan.limit, &plan.unpack,
                         &plan.sandbox, &plan.interruptible))
     return NULL;
-  return open_with(&plan);
+  return check_type(plan.type) == 0 ? open_with(&plan) : NULL;
 }

@@ -26,11 +26,11 @@ static const char *const string_names[] = {"byte",  "char",  "find", "format",  
 static const char *const table_names[] = {"concat", "foreach", "foreachi", "getn", "insert", "maxn",
                                           "move",   "pack",    "remove",   "sort", "unpack", NULL};
 
-/* load and loadstring of text alone. ${at}: the index of a string that is the chunk. */
-static int load_text(lua_State *L, int at, const char *name) {
+/* load and loadstring of text alone: of the string at the top of the stack, if ${mode} lets text be. */
+static int load_text(lua_State *L, const char *name, const char *mode) {
   size_t size;
-  const char *text = lua_tolstring(L, at, &size);
-  if (mf__load(L, &(mf__chunk){text, size, name, "t"}) == 0) return 1;
+  const char *text = lua_tolstring(L, -1, &size);
+  if (mf__load(L, &(mf__chunk){text, size, name, strchr(mode, 't') != NULL ? "t" : ""}) == 0) return 1;
   lua_pushnil(L);
   lua_insert(L, -2);
   return 2;
@@ -59,13 +59,16 @@ static int safe_load(lua_State *L) {
   int given = !lua_isnoneornil(L, 4);
   if (given && !lua_istable(L, 4)) /* lua_setfenv takes anything for a table */
     return luaL_error(L, "bad argument #4 to 'load' (table expected, got %s)", luaL_typename(L, 4));
-  if (lua_type(L, 1) == LUA_TSTRING) {
+  const int is_text = lua_type(L, 1) == LUA_TSTRING;
+  const char *name = luaL_optstring(L, 2, is_text ? lua_tostring(L, 1) : "=(load)");
+  const char *mode = luaL_optstring(L, 3, "t");
+  if (is_text) {
     lua_pushvalue(L, 1);
   } else {
     luaL_checktype(L, 1, LUA_TFUNCTION);
     join_pieces(L);
   }
-  int results = load_text(L, lua_gettop(L), luaL_optstring(L, 2, "=(load)"));
+  int results = load_text(L, name, mode);
   if (results == 1 && given) {
     lua_pushvalue(L, 4);
     lua_setfenv(L, -2);

@@ -61,8 +61,9 @@ static int has_items(PyObject *object) {
   return PyMapping_Check(object) || PySequence_Check(object);
 }
 
+/* By int's own method: that of a class below it may say anything. */
 static Py_ssize_t int_bits(PyObject *object) {
-  PyObject *bits = PyObject_CallMethod(object, "bit_length", NULL);
+  PyObject *bits = PyObject_CallMethod((PyObject *)&PyLong_Type, "bit_length", "O", object);
   Py_ssize_t count = bits != NULL ? PyLong_AsSsize_t(bits) : -1;
   PyErr_Clear();
   Py_DecRef(bits);

@@ -234,7 +234,7 @@ class Lua(_options.NoAttributes, _lua.State):
             cls,
             encoding,
             source_encoding,
-            os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua"),
+            os.fsencode(os.path.join(os.path.dirname(os.path.abspath(__file__)), "lua")),
             attribute_filter,
             getter,
             setter,
