@@ -13,6 +13,7 @@ import moonferry as mf
 import scarce
 from scarce import allocated
 
+# Those that give Lua several objects collect first, so that what is kept for the next one grows no more.
 DEFINED = """
 function add(a, b) return a + b end
 function same(...) return ... end
@@ -21,6 +22,28 @@ function boom() error("x") end
 function inside(x) local ok, e = pcall(x) return ok end
 function pair(first, other) return { first, x = other } end
 function long(last) local list = {} for i = 1, 258 do list[i] = 1 end list[259] = last return list end
+function packs(f)
+  collectgarbage()
+  return f("text", python.args { 2.5, x = {}, a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7 }, python.args { y = 5 })
+end
+function moves(o)
+  collectgarbage()
+  o = python.as_attrgetter(o)
+  return o:move(2), o.move(3), o.move(python.args { o, 4 })
+end
+function stores(o)
+  collectgarbage()
+  o.field, o[("long"):rep(20)] = {}, 7
+  return o.field, o[("long"):rep(20)], tostring(o)
+end
+function loops(o)
+  collectgarbage()
+  local sum = 0
+  for x in python.iter(o) do sum = sum + x end
+  for i, x in python.enumerate(o) do sum = sum + i + x end
+  for a in python.iterex(o) do sum = sum + a end
+  return sum
+end
 function yields(...) coroutine.yield(...) end
 values = {1, 2, 3, x = 5}
 callable = setmetatable({}, {__call = function(self, x) return x end})
@@ -30,6 +53,35 @@ callable = setmetatable({}, {__call = function(self, x) return x end})
 # Made once: from 3.12 on CPython frees memory twice where a new function has no memory.
 def packed(x):
     return [x]
+
+
+def takes(*args, **kwargs):
+    return args, kwargs
+
+
+class Point:
+    def move(self, by):
+        return by + 300
+
+
+def has_moved(got):
+    assert got == (302, 303, 304)
+
+
+def has_arguments(got):
+    args, kwargs = got
+    assert args == ("text", 2.5) and kwargs.keys() == set("abcdefgxy") and kwargs["y"] == 5
+
+
+def has_gone_round(total):
+    assert total == 3 * 700 + 1
+
+
+def is_beyond(call, n):
+    try:
+        call(n)
+    except OverflowError as error:
+        assert "an int of 301 bits" in str(error)
 
 
 def failing():
@@ -62,6 +114,14 @@ OPERATIONS = {
     "a new field": lambda g: g["values"].__setitem__("q", 7),
     "an error": lambda g: error_of(g.boom),
     "an error of Lua's back in Lua": lambda g: g.inside(g.fails),
+    "arguments that are packed": lambda g: has_arguments(g.packs(takes)),
+    "methods": lambda g: has_moved(g.moves(g.point)),
+    "fields of an object": lambda g: g.stores(Point()),
+    "items of an object": lambda g: g.stores({}),
+    "loops": lambda g: has_gone_round(g.loops([300, 400])),
+    "views": lambda g: (g.same(mf.as_attrgetter([])), g.same(mf.as_itemgetter([]))),
+    "an int that no number holds": lambda g: is_beyond(g.same, 2**300),
+    "arguments that a table means": lambda g: has_arguments(g.unpacked(g.meant)),
     "an expression": lambda g: g.state.eval("{...}", 1, 2, 3),
     "a chunk": lambda g: g.state.execute("return 5"),
     "a syntax error": lambda g: error_of(g.state.execute, "x x"),
@@ -96,7 +156,12 @@ class Names:
     def __init__(self):
         self.state = mf.Lua()
         self.state.execute(DEFINED)
-        self.globals, self.tensor = self.state.globals(), mf.zeros((2, 3))
+        self.globals, self.point = self.state.globals(), Point()
+        self.tensor = mf.zeros((2, 3))
+        self.unpacked, self.meant = (
+            mf.unpacks_lua_table(takes),
+            self.state.table("text", 2.5, **dict.fromkeys("abcdefgxy", 5)),
+        )
         self.one_more = lambda x: self.add(x, 1)
         self.fails = lambda: self.boom()
 

@@ -1,5 +1,6 @@
 """The table `python` in Lua, and how Lua sees Python objects: lupa's verbs."""
 
+import collections
 import enum
 import sys
 
@@ -28,7 +29,7 @@ class Point:
 def test_objects_with_items_are_indexed_and_others_have_attributes(lua):
     index = lua.eval("function(o, k) return o[k] end")
     assert index({"x": 1}, "x") == 1 and index([5, 6], 1) == 6 and index((7,), -1) == 7
-    assert index(Point(3), "x") == 3
+    assert index(Point(3), "x") == 3 and index(collections.deque([5, 6]), 1) == 6
     with pytest.raises(KeyError):
         index({}, "x")
     with pytest.raises(AttributeError):
@@ -51,6 +52,48 @@ def test_classes_that_have_items_are_indexed(lua):
         RED = 1
 
     assert lua.eval("(...).RED", Colour) is Colour.RED
+
+
+def test_a_name_of_an_attribute_that_is_a_number_is_none(lua):
+    read = lua.eval("function(o, name) return o[name] end")
+    for name in (1, 1.5, True):
+        with pytest.raises(TypeError, match=f"attribute name must be string, not '{type(name).__name__}'"):
+            read(Point(1), name)
+
+
+# What each takes at most.
+TAKES = {"as_attrgetter": 1, "as_itemgetter": 1, "as_function": 1, "iter": 1, "iterex": 1, "enumerate": 2}
+
+
+@pytest.mark.parametrize("verb", TAKES)
+def test_a_verb_takes_no_more_than_it_needs(lua, verb):
+    call = lua.eval(f"function(...) return (select('#', python.{verb}(...))) end")
+    count = TAKES[verb]
+    assert call([1], *[1] * (count - 1)) in (1, 3)
+    with pytest.raises(mf.LuaError, match=rf"bad argument #{count + 1} \((one Python object is|an object and a start)"):
+        call([1], *[1] * count)
+
+
+@pytest.mark.parametrize("verb", TAKES)
+def test_a_verb_takes_the_object_in_a_function_too(lua, verb):
+    class Both:
+        def __iter__(self):
+            return iter("x")
+
+        def __call__(self):
+            return self
+
+    o = Both()
+    got = lua.eval(f"(function(o) return python.{verb}(python.as_function(o)) end)(...)", o)
+    assert got is o if verb.startswith("as_") else list(got[1]) == ["x"]
+
+
+@pytest.mark.parametrize("verb", TAKES)
+@pytest.mark.parametrize("other", ["", "nil", "5", "{}", "print"])
+def test_a_verb_says_what_it_was_given_in_the_place_of_an_object(lua, verb, other):
+    kind = lua.eval(f"type({other})") if other else "no value"
+    with pytest.raises(mf.LuaError, match=f"not a python object.*: a Python object is expected, got {kind}"):
+        lua.execute(f"python.{verb}({other})")
 
 
 def test_as_attrgetter_and_as_itemgetter_on_both_sides(lua):
@@ -93,7 +136,7 @@ def test_keyword_arguments(lua):
     for key in ("true", "1.5"):
         with pytest.raises(TypeError, match="neither an integer nor a string"):
             lua.eval(f"(...)(python.args{{2, [{key}] = 1}})", f)
-    with pytest.raises(mf.LuaError, match="table expected"):
+    with pytest.raises(mf.LuaError, match="bad argument #1 to 'args' .table expected, got number"):
         lua.eval("python.args(5)")
 
 
@@ -107,6 +150,19 @@ def test_many_arguments(lua):
 def test_arguments_of_a_method_that_are_packed(lua):
     assert lua.eval("python.as_attrgetter(...).copy(python.args{})", {"a": 1}) == {"a": 1}
     assert lua.eval("(function(p) return p.move(python.args{p, 2}) end)(...)", Point(1)) == 3
+    assert lua.eval("(function(d) d = python.as_attrgetter(d) return d.copy(python.args{d}) end)(...)", {1: 2}) == {
+        1: 2
+    }
+
+
+def test_arguments_may_be_what_the_tensors_module_is_asked_about(lua):
+    """A table with a metatable may be a tensor, as soon as a script has loaded the module."""
+    make = lua.eval("function(f, ...) return f(python.args { setmetatable({}, {}), print, 7, ..., x = f, y = {} }) end")
+    for _ in range(2):
+        args, kwargs = make(mf.as_attrgetter(lambda *args, **kwargs: (args, kwargs)), 8)
+        assert [mf.lua_type(a) for a in args] == ["table", "function", None, None] and args[2:] == (7, 8)
+        assert kwargs.keys() == {"x", "y"}
+        lua.execute("require 'moonferry'")
 
 
 def test_names_of_arguments_have_the_encoding_of_sources():
@@ -151,7 +207,7 @@ def test_iteration(lua):
         collect(python.iter, object())
     with pytest.raises(ZeroDivisionError):
         collect(python.iter, (1 // 0 for _ in "x"))
-    with pytest.raises(mf.LuaError, match="number expected"):
+    with pytest.raises(mf.LuaError, match="number expected, got string"):
         python.enumerate([1], "abc")
 
 
@@ -159,6 +215,31 @@ def test_a_step_takes_iterators_alone(lua):
     for other in (len, [1], {}):
         with pytest.raises(mf.LuaError, match="a Python iterator is expected: python.iter makes one"):
             lua.eval("(python.iter({}))(...)".replace("{}", "python.builtins.range(3)"), other)
+
+
+@pytest.mark.parametrize("other", ["{}", "nil", "5", "print"])
+def test_a_step_takes_no_value_of_lua_s(lua, other):
+    step = lua.eval("(python.iter(python.builtins.range(3)))")
+    kind = lua.eval(f"type({other})")
+    with pytest.raises(mf.LuaError, match=f"a Python object is expected, not a {kind}"):
+        lua.execute(f"(...)({other})", step)
+
+
+def test_a_loop_takes_apart_what_it_is_asked_to(lua):
+    pairs, code = (
+        [(1, 2), None, 3],
+        "local t = {} for a, b in python.%s(...) do t[#t + 1] = tostring(a) .. tostring(b) end ",
+    )
+    says = {
+        "iter": ["(1, 2)nil", "Nonenil", "3nil"],
+        "iterex": ["12", "Nonenil", "3nil"],
+        "enumerate": ["0(1, 2)", "1nil", "23"],
+    }
+    for verb, said in says.items():
+        assert list(lua.execute(code % verb + "return t", pairs).values()) == said
+    with pytest.raises(mf.LuaError, match="a tuple of more than 7000 values cannot be unpacked: 7001"):
+        lua.execute("for a in python.iterex(...) do end", [(1,) * 7001])
+    assert lua.execute("for a, b in python.iterex(...) do return b end", [(1,) * 7000]) == 1
 
 
 def test_a_number_comes_before_none_in_a_tuple():
@@ -308,7 +389,9 @@ def test_an_item_that_is_refused_is_an_error(lua):
 
 @pytest.mark.parametrize("error", [IndexError, TypeError])
 def test_an_array_that_is_asked_for_a_name_says_what_it_is(lua, error):
-    with pytest.raises(error, match="has no item 'rows', which is what o.name asks for"):
+    with pytest.raises(
+        error, match="^an array of Python's, <class '.*Array'>, has no item 'rows', which is what o.name asks for"
+    ):
         lua.execute("local o = ... return o.rows", Array(error("no")))
 
 
@@ -335,6 +418,20 @@ def test_text_may_have_a_zero_in_it(lua):
 
     assert lua.eval("tostring(...)", Text()) == "a\0b"
     assert lua.eval("#tostring(...)", Text()) == 3
+
+
+def test_text_of_an_object_has_the_encoding_of_strings():
+    class Text:
+        def __str__(self):
+            return "\xe4"
+
+    for encoding, nbytes in (("latin-1", 1), ("UTF-8", 2), (None, 2), ("utf-16-le", 2)):
+        length = mf.Lua(encoding=encoding, source_encoding="ascii").eval(b"#tostring(...)", Text())
+        assert length == nbytes
+
+
+def test_a_script_may_require_what_is_there(lua):
+    assert lua.eval("require 'python' == python and package.loaded.python == python")
 
 
 def test_a_hosted_python_leaves_its_arguments_and_its_paths_alone(lua):

@@ -33,13 +33,17 @@ class Thing:
         return 3
 
 
+class NoItem(IndexError):
+    pass
+
+
 class Array(Thing):
     """It looks like an array, and is asked for a name."""
 
     __dlpack__ = None
 
     def __getitem__(self, key):
-        raise IndexError(self)
+        raise NoItem(self)
 
 
 # Lua code that uses the Thing `o`; `l` is a list of it, `p` a list of pairs of it, `d` a dict.
@@ -93,12 +97,13 @@ def test_a_way_leaves_the_references_that_were_there(way, unpack):
     run = lua.eval(f"function() {WAYS[way]} end")
     for _ in range(2):
         run()
+    counted = o, array, NoItem, sys.intern("__dlpack__")
     lua.gccollect()
-    before = references(o, array)
+    before = references(*counted)
     for _ in range(TIMES):
         run()
     lua.gccollect()
-    assert references(o, array) == before
+    assert references(*counted) == before
 
 
 def test_from_python_on_the_references_are_those_that_were_there(lua):
@@ -174,6 +179,15 @@ def test_arguments_go_with_their_type_and_while_the_collector_runs(lua, make):
     del ended[:]
     lua.gccollect()
     assert references(one) == before
+
+
+@pytest.mark.parametrize("make", ["python.args { ... }", "python.args { x = ... }"])
+def test_arguments_that_hold_their_own_state_are_collected_with_it(make):
+    gone = weakref.ref(owner := mf.Lua())
+    owner.execute(f"kept = {make}", [owner])
+    del owner
+    gc.collect()
+    assert gone() is None
 
 
 @pytest.mark.parametrize("view", [mf.as_attrgetter, mf.as_itemgetter])

@@ -114,10 +114,10 @@ static int object_newindex(lua_State *L) {
 }
 
 /* Whether ${function} is bound to ${first}, of the kinds that a:b() reads. */
-static int is_bound_to(PyObject *function, PyObject *first) {
+static int is_bound_to(lua_State *L, PyObject *function, PyObject *first) {
   if (Py_TYPE(function) != mf__method_type && !PyCFunction_Check(function)) return 0;
   PyObject *bound = PyObject_GetAttrString(function, "__self__");
-  if (bound == NULL) PyErr_Clear();
+  if (bound == NULL) mf__raise(L);
   Py_DecRef(bound);
   return bound == first;
 }
@@ -157,11 +157,11 @@ static PyObject *call_outside(lua_State *L, PyObject *callee, PyObject *argument
   return mf__hold(L, result);
 }
 
-static PyObject *call_with_objects(lua_State *L, PyObject *callee, int first, int last) {
+static PyObject *call_with_objects(lua_State *L, PyObject *callee, int last) {
   PyObject *list = mf__hold(L, PyList_New(0));
   PyObject *keywords = mf__hold(L, PyDict_New());
-  for (int i = first; i <= last; i++) add_argument(L, i, list, keywords);
-  if (first == 2 && PyList_Size(list) > 0 && is_bound_to(callee, PyList_GetItem(list, 0)))
+  for (int i = 2; i <= last; i++) add_argument(L, i, list, keywords);
+  if (PyList_Size(list) > 0 && is_bound_to(L, callee, PyList_GetItem(list, 0)))
     list = mf__hold(L, PyList_GetSlice(list, 1, PyList_Size(list)));
   return call_outside(L, callee, mf__hold(L, PyList_AsTuple(list)), keywords);
 }
@@ -178,11 +178,11 @@ static int push_result(lua_State *L, PyObject *result) {
 int mf__wrapped_call(lua_State *L) {
   PyObject *callee = mf__python_argument(L, 1);
   int last = lua_gettop(L);
-  if (has_arguments_object(L, last)) return push_result(L, call_with_objects(L, callee, 2, last));
+  if (has_arguments_object(L, last)) return push_result(L, call_with_objects(L, callee, last));
   int first = 2;
   if (lua_type(L, 2) == LUA_TUSERDATA) {
     mf__ref *self = mf__ref_at(L, 2);
-    if (self != NULL && is_bound_to(callee, self->object)) first = 3;
+    if (self != NULL && is_bound_to(L, callee, self->object)) first = 3;
   }
   return push_result(L, call_outside(L, callee, mf__hold(L, mf__to_tuple(L, first, last)), NULL));
 }
@@ -194,11 +194,7 @@ static int object_tostring(lua_State *L) {
   MF__OUTSIDE(text, PyObject_Str(object));
   mf__hold(L, text);
   MF__OUTSIDE(bytes, PyUnicode_AsEncodedString(text, encoding, NULL));
-  mf__hold(L, bytes);
-  char *data;
-  Py_ssize_t size;
-  if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) mf__raise(L);
-  lua_pushlstring(L, data, (size_t)size);
+  mf__push_bytes(L, mf__hold(L, bytes));
   return 1;
 }
 

@@ -65,7 +65,6 @@ static int has_items(PyObject *object) {
 static Py_ssize_t int_bits(PyObject *object) {
   PyObject *bits = PyObject_CallMethod((PyObject *)&PyLong_Type, "bit_length", "O", object);
   Py_ssize_t count = bits != NULL ? PyLong_AsSsize_t(bits) : -1;
-  PyErr_Clear();
   Py_DecRef(bits);
   return count;
 }
@@ -77,9 +76,9 @@ static void push_beyond(lua_State *L, PyObject *object) {
     if (mf__run_protected(L, 1, 1) != 0) lua_error(L);
     return;
   }
-  lua_pop(L, 1);
   Py_ssize_t bits;
   MF__OUTSIDE(bits, int_bits(object));
+  if (bits < 0) mf__raise(L);
   PyErr_Format(PyExc_OverflowError, "an int of %zd bits is beyond 2^53, up to which Lua's numbers are exact", bits);
   mf__raise(L);
 }
