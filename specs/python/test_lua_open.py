@@ -197,6 +197,26 @@ def test_a_table_is_made_of_lists_of_values_and_pairs():
         _lua.arguments_of({})
 
 
+@pytest.mark.parametrize("limit", [-1, 2**64, 2**70])
+def test_a_limit_that_is_no_size_opens_no_state(limit):
+    options = [None, "utf-8", b"", *[None] * 5, limit, False, False, False]
+    with pytest.raises(OverflowError):
+        _lua.open(mf.Lua, *options)
+
+
+@pytest.mark.parametrize("options", [{}, {"interruptible": True}, {"max_memory": 0}, {"max_memory": 10**7}])
+def test_a_collector_that_has_a_limit_to_meet_begins_early(options):
+    pace = mf.Lua(**options).execute("return collectgarbage('setpause', 200), collectgarbage('setstepmul', 200)")
+    assert pace == ((110, 400) if "max_memory" in options else (200, 200))
+
+
+def test_what_is_counted_begins_without_the_garbage_of_opening():
+    lua = mf.Lua(max_memory=0)
+    before = lua.get_memory_used(total=True)
+    lua.gccollect()
+    assert before - lua.get_memory_used(total=True) < 1000
+
+
 def test_a_limit_is_only_for_a_state_that_has_one():
     for lua, limit in ((mf.Lua(), 10), (mf.Lua(interruptible=True), 10), (mf.Lua(max_memory=10000), -1)):
         with pytest.raises(RuntimeError, match="max_memory must be set on creation"):

@@ -136,11 +136,26 @@ PIECES = "function() text, last = last return text end"
         f"{PIECES}, nil",
         f"{PIECES}, '@name'",
         f"{PIECES}, nil, 'b'",
+        "function() error 'no' end",
+        "function() text, last = last and 'return 5' return text end",
     ],
 )
 def test_what_is_loaded_has_the_name_and_the_mode_that_it_has_elsewhere(box, given):
     code = f"last = 'x x' local loaded, error = load({given}) return error or loaded()"
     assert box.execute(code) == mf.Lua().execute(code)
+
+
+def test_pieces_that_are_no_text_are_refused(box):
+    for piece in ("{}", "true", "print"):
+        assert box.eval(f"load(function() return {piece} end)") == (None, "reader function must return a string")
+    assert box.execute("last = 5 return load(" + PIECES + ")") == (None, "(load):1: unexpected symbol near '5'")
+
+
+@pytest.mark.parametrize("given", ["1", "'x'", "print", "true"])
+def test_an_environment_that_is_no_table_is_refused(box, given):
+    kind = mf.Lua().eval(f"type({given})")
+    with pytest.raises(mf.LuaError, match=rf"bad argument #4 to 'load' \(table expected, got {kind}\)"):
+        box.execute(f"load('return 1', 'name', 't', {given})")
 
 
 def test_private_attributes_of_objects_are_out_of_reach(box):
@@ -214,7 +229,9 @@ NESTING = [
     "local function f(s) return (s:gsub('.', f)) end return f('x')",
     "local m = {} m.__tostring = function(t) return ('%s!'):format(t) end f = ('%s'):format(setmetatable(m, m))",
     "local function f() table.sort({1, 2, 3}, f) return true end f()",
-    "local function f() load(f) return 1 end f()",
+    "local function f() assert(load(f)) end f()",
+    "local m = {} m.__tostring = function(t) print(t) return '' end print(setmetatable(m, m))",
+    "local function f(e) error(select(2, xpcall(error, f, e)), 0) end error(select(2, xpcall(error, f)), 0)",
 ]
 
 

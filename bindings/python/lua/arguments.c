@@ -23,7 +23,7 @@ static void put_positional(lua_State *L, PyObject *list, double key, PyObject *v
     mf__raise(L);
   }
   Py_IncRef(value);
-  if (PyList_SetItem(list, (Py_ssize_t)key - 1, value) != 0) mf__raise(L);
+  (void)PyList_SetItem(list, (Py_ssize_t)key - 1, value);
 }
 
 static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *value) {
@@ -45,7 +45,7 @@ static PyObject *list_of_none(lua_State *L, Py_ssize_t count) {
   PyObject *list = mf__hold(L, PyList_New(count));
   for (Py_ssize_t i = 0; i < count; i++) {
     Py_IncRef(Py_None);
-    if (PyList_SetItem(list, i, Py_None) != 0) mf__raise(L);
+    (void)PyList_SetItem(list, i, Py_None);
   }
   return list;
 }

@@ -9,7 +9,6 @@
 
 void *mf__memory_allocate(void *account, void *block, size_t before, size_t after) {
   mf__memory *memory = account;
-  if (block == NULL) before = 0;
   const size_t used = __atomic_load_n(&memory->used, __ATOMIC_RELAXED);
   if (after == 0) {
     free(block);

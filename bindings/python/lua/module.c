@@ -2,7 +2,6 @@
  *
  * Each function takes the state first. Must not know: how values cross. */
 #include <luajit.h>
-#include <string.h>
 
 #include "runtime.h"
 
@@ -59,8 +58,7 @@ static int load_body(lua_State *L, void *data) {
 static PyObject *load(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *state;
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   if (!PyArg_ParseTuple(arguments, "Oy#yz", &state, &request.text, &request.size, &request.name, &request.mode))
     return NULL;
   return result_of(state_argument(state), load_body, &request);
@@ -74,8 +72,7 @@ static int globals_body(lua_State *L, void *data) {
 
 static PyObject *globals(PyObject *module, PyObject *state) {
   (void)module;
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   return result_of(state_argument(state), globals_body, &request);
 }
 
@@ -111,8 +108,7 @@ static int table_body(lua_State *L, void *data) {
 static PyObject *table(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *state;
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   if (!PyArg_ParseTuple(arguments, "OOO", &state, &request.object, &request.extra)) return NULL;
   if (!PyList_Check(request.object) || !PyList_Check(request.extra)) {
     PyErr_SetString(PyExc_TypeError, "two lists are expected");
@@ -130,8 +126,7 @@ static int collector_body(lua_State *L, void *data) {
 static PyObject *collector(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *state;
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   if (!PyArg_ParseTuple(arguments, "Oii", &state, &request.what, &request.argument)) return NULL;
   PyObject *none = call_in(state_argument(state), collector_body, &request);
   if (none == NULL) return NULL;
@@ -151,8 +146,7 @@ static int handler_body(lua_State *L, void *data) {
 static PyObject *set_overflow_handler(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *state;
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   if (!PyArg_ParseTuple(arguments, "OO", &state, &request.object)) return NULL;
   return call_in(state_argument(state), handler_body, &request);
 }
@@ -240,8 +234,7 @@ static int arguments_body(lua_State *L, void *data) {
   mf__table_push(L, (mf__value *)request->object);
   PyObject *positional, *keywords;
   mf__arguments_of(L, lua_gettop(L), &positional, &keywords);
-  request->result = PyTuple_Pack(2, positional, keywords);
-  if (request->result == NULL) mf__raise(L);
+  request->result = PyTuple_Pack(2, positional, keywords); /* its exception, if any, stays pending */
   return 0;
 }
 
@@ -252,8 +245,7 @@ static PyObject *arguments_of(PyObject *module, PyObject *object) {
     PyErr_SetString(PyExc_TypeError, "a LuaTable is expected");
     return NULL;
   }
-  struct request request;
-  memset(&request, 0, sizeof request);
+  struct request request = {.result = NULL};
   request.object = object;
   return result_of(((mf__value *)object)->state, arguments_body, &request);
 }

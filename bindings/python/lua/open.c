@@ -112,7 +112,7 @@ static int refuse_compiler(lua_State *L) {
 /* Up to LuaJIT 2.1.0-beta3 compiled code that has no memory ends the process: lj_err_mem reads the frame at L->base,
  * which compiled code does not keep. Later ones have the time of their commit in place of "0-beta3". */
 static int is_old(const char *version) {
-  return version == NULL || strstr(version, "-beta") != NULL || strncmp(version, "LuaJIT 2.0", 10) == 0;
+  return strstr(version, "-beta") != NULL || strncmp(version, "LuaJIT 2.0", 10) == 0;
 }
 
 /* Why nothing of a state with this LuaJIT may be compiled; NULL where that may be. */
@@ -227,7 +227,6 @@ static int run_opening(struct plan *plan, lua_State *L) {
   int status = lua_cpcall(L, open_state, plan);
   if (status != 0)
     PyErr_Format(mf__lua_memory_error_type, "the Lua state cannot be opened: %s", lua_tostring(L, -1));
-  lua_settop(L, 0);
   return status == 0 ? mf__call_in(plan->state->bridge, fill_state, plan) : -1;
 }
 
@@ -280,8 +279,7 @@ static int check_type(PyObject *type) {
 
 PyObject *mf__open(PyObject *module, PyObject *arguments) {
   (void)module;
-  struct plan plan;
-  memset(&plan, 0, sizeof plan);
+  struct plan plan = {.state = NULL};
   if (!PyArg_ParseTuple(arguments, "OzsyOOOOOOppp", &plan.type, &plan.encoding, &plan.source_encoding, &plan.path,
                         &plan.filter, &plan.getter, &plan.setter, &plan.eval, &plan.builtins, &plan.limit, &plan.unpack,
                         &plan.sandbox, &plan.interruptible))

@@ -53,7 +53,7 @@ PyObject *mf__view_new(PyObject *object, int flags) {
 }
 
 PyObject *mf__view_of(PyObject *object, int *flags) {
-  if (view_type == NULL || Py_TYPE(object) != view_type) return NULL;
+  if (Py_TYPE(object) != view_type) return NULL;
   *flags = ((view *)object)->flags;
   return ((view *)object)->object;
 }
