@@ -153,6 +153,10 @@ int mf__stack_is_low(int part);
 /* Whether there is room for so many bytes, and some beside it for whatever C code they are for. */
 int mf__stack_has(size_t nbytes);
 
+/* code.c: runs ${text} with these names, or does not where they are NULL. Returns 0, or -1 with an exception. With the
+ * GIL, and without Lua's lock. */
+int mf__run_code(const char *text, PyObject *names);
+
 /* error_types.c: made once; 0, or -1 with an exception. */
 extern PyObject *mf__lua_error_type, *mf__lua_syntax_error_type, *mf__lua_memory_error_type;
 int mf__error_types_ready(void);

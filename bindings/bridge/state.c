@@ -32,12 +32,10 @@ static const char join_one[] =
     "more = join_one()\n";
 
 static int waited_for_one(void) {
-  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
-  PyObject *run = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
-  PyObject *done = names != NULL && run != NULL ? PyObject_CallFunction(run, "sO", join_one, names) : NULL;
-  int more = done != NULL && PyDict_GetItemString(names, "more") == Py_True;
-  if (done == NULL) PyErr_Clear();
-  Py_DecRef(done);
+  PyObject *names = PyDict_New();
+  const int done = mf__run_code(join_one, names) == 0;
+  const int more = done && PyDict_GetItemString(names, "more") == Py_True;
+  if (!done) PyErr_Clear();
   Py_DecRef(names);
   return more;
 }

@@ -29,67 +29,80 @@ static int main_will_tell;
 /* In a child that another thread than main has forked: that one is the main thread, and others may go on after it. */
 static int main_is_gone;
 
-/* Runs ${module}.${name}() if the module is there. A failure can only be printed any more. */
-static void call_if_loaded(const char *module, const char *name) {
-  PyObject *modules = PyImport_GetModuleDict();
-  PyObject *owner = PyDict_GetItemString(modules, module);
-  PyObject *result = owner ? PyObject_CallMethod(owner, name, NULL) : NULL;
-  if (owner && result == NULL) PyErr_WriteUnraisable(owner);
+/* A failure can only be printed any more. The module is loaded where a program has forgotten it. */
+static void run_exit_functions(void) {
+  PyObject *module = PyImport_ImportModuleLevel("atexit", NULL, NULL, NULL, 0);
+  PyObject *result = module != NULL ? PyObject_CallMethod(module, "_run_exitfuncs", NULL) : NULL;
+  if (result == NULL) PyErr_WriteUnraisable(module);
   Py_DecRef(result);
+  Py_DecRef(module);
 }
 
-static void flush(const char *stream) {
+static int is_closed(PyObject *file) {
+  PyObject *closed = PyObject_GetAttrString(file, "closed");
+  const int is = closed != NULL ? PyObject_IsTrue(closed) : 0;
+  if (closed == NULL || is < 0) PyErr_Clear();
+  Py_DecRef(closed);
+  return is > 0;
+}
+
+/* What cannot be written is lost, and who reads the errors should know; there is no place to say that of stderr. */
+static void flush(const char *stream, int is_told) {
   PyObject *file = PySys_GetObject(stream);
-  PyObject *result = file && file != Py_None ? PyObject_CallMethod(file, "flush", NULL) : NULL;
-  if (result == NULL) PyErr_Clear();
+  if (file == NULL || file == Py_None) return;
+  Py_IncRef(file); /* its methods may be Python code, which may replace it */
+  PyObject *result = is_closed(file) ? NULL : PyObject_CallMethod(file, "flush", NULL);
+  if (PyErr_Occurred() && is_told) PyErr_WriteUnraisable(file);
+  PyErr_Clear();
   Py_DecRef(result);
+  Py_DecRef(file);
 }
 
-/* Waits for Python's threads that are no daemons, up to `seconds` if that is no None; `late`: who has not ended.
+/* Waits for Python's threads that are no daemons, up to `seconds` unless that is negative; `late`: who has not ended.
  * To CPython the main thread is the one that started Python, or (up to 3.12) that imported threading first.
  * threading._shutdown waits for that one, for ever unless it is the caller or gone: so whoever calls is the main thread
  * from then on. Later CPythons mark it as ended themselves. */
 static const char await_threads[] =
-    "import sys, _thread\n"
-    "late = []\n"
-    "threading = sys.modules.get('threading')\n"
     "def shutdown():\n"
     "    lock = getattr(threading._main_thread, '_tstate_lock', None)\n"
     "    if lock is not None and lock.locked():\n"
-    "        threading._main_thread._ident = _thread.get_ident()\n"
+    "        threading._main_thread._ident = threading.get_ident()\n"
     "    threading._shutdown()\n"
-    "if threading is not None and seconds is None:\n"
+    "if seconds < 0:\n"
     "    shutdown()\n"
-    "elif threading is not None:\n"
+    "else:\n"
     "    waiter = threading.Thread(target=shutdown, name='moonferry.finish', daemon=True)\n"
-    "    waiter.start()\n"
-    "    waiter.join(seconds)\n"
-    "    if waiter.is_alive():\n"
+    "    try:\n"
+    "        waiter.start()\n"
+    "        waiter.join(seconds)\n"
+    "    finally:\n"
     "        late = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]\n"
-    "        late = late or [waiter]\n";
+    "        if waiter.is_alive(): late = late or [waiter]\n";
 
-/* ${seconds}: a new reference, or NULL after a failure. Returns how many threads are late. */
-static int32_t wait_for_threads(PyObject *seconds) {
-  PyObject *names = PyDict_New(), *builtins = PyEval_GetBuiltins();
-  PyObject *exec = builtins != NULL ? PyDict_GetItemString(builtins, "exec") : NULL;
-  int ready = names != NULL && exec != NULL && seconds != NULL && PyDict_SetItemString(names, "seconds", seconds) == 0;
-  PyObject *done = ready ? PyObject_CallFunction(exec, "sO", await_threads, names) : NULL;
-  PyObject *late = done != NULL ? PyDict_GetItemString(names, "late") : NULL;
-  Py_ssize_t count = late != NULL ? PyList_Size(late) : 0;
-  if (done == NULL) PyErr_WriteUnraisable(exec);
-  Py_DecRef(done);
-  Py_DecRef(seconds);
+enum { FOR_EVER = -1 };
+
+/* Returns how many threads are late: where that cannot be found out, as if one were. Ctrl-C may end the waiting. */
+static int32_t wait_for_threads(double seconds) {
+  PyObject *threading = PyDict_GetItemString(PyImport_GetModuleDict(), "threading");
+  if (threading == NULL || threading == Py_None) return 0;
+  PyObject *names = PyDict_New(), *limit = PyFloat_FromDouble(seconds);
+  const int ready = names != NULL && limit != NULL && PyDict_SetItemString(names, "seconds", limit) == 0 &&
+                    PyDict_SetItemString(names, "threading", threading) == 0;
+  if (!ready || mf__run_code(await_threads, names) != 0) PyErr_WriteUnraisable(threading);
+  PyObject *late = names != NULL ? PyDict_GetItemString(names, "late") : NULL;
+  const Py_ssize_t count = late != NULL ? PyList_Size(late) : 1;
+  Py_DecRef(limit);
   Py_DecRef(names);
   return (int32_t)count;
 }
 
 /* What the end of a Python program does, as far as it can be done without finalising. */
-static int32_t end_program(PyObject *seconds) {
+static int32_t end_program(double seconds) {
   mf__refs_drain();
   int32_t late = wait_for_threads(seconds);
-  call_if_loaded("atexit", "_run_exitfuncs");
-  flush("stdout");
-  flush("stderr");
+  run_exit_functions();
+  flush("stdout", 1);
+  flush("stderr", 0);
   mf__refs_drain();
   return late;
 }
@@ -145,10 +158,7 @@ static void farewell(void) {
   int first = !has_begun;
   has_begun = is_done = 1;
   (void)PyGILState_Ensure();
-  if (first) {
-    Py_IncRef(Py_None);
-    end_program(Py_None);
-  }
+  if (first) end_program(FOR_EVER);
   mf__door = MF__DOOR_GONE;
   pthread_mutex_unlock(&ending);
 }
@@ -175,6 +185,7 @@ static int refuse_inside(mf_error *err) {
 static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
   const int own = mf__top != NULL;
   if (own && (mf__top->below != NULL || mf__top->is_call_in)) return refuse_inside(err);
+  if (!Py_IsInitialized()) return MF_OK;
   const long long deadline = now_ms() + wait_ms;
   PyGILState_STATE gil = PyGILState_Ensure();
   PyThreadState *thread = PyEval_SaveThread();
@@ -184,7 +195,7 @@ static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
     has_begun = 1;
     *late = mf__door_close(own, wait_ms);
     const long long left = deadline - now_ms();
-    *late += end_program(PyFloat_FromDouble(left > 0 ? (double)left / 1000 : 0));
+    *late += end_program(left > 0 ? (double)left / 1000 : 0);
     mf__door = MF__DOOR_GONE;
   }
   PyGILState_Release(gil);
@@ -194,7 +205,7 @@ static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
 
 static int collect(mf_error *err) {
   (void)err;
-  if (!mf__refs_wait() || mf__door == MF__DOOR_GONE) return MF_OK;
+  if (!mf__refs_wait() || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return MF_OK;
   PyGILState_STATE gil = PyGILState_Ensure();
   mf__refs_drain();
   PyGILState_Release(gil);

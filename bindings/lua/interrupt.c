@@ -31,17 +31,15 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
  * replace that, and this file's handler with it. */
 static int teach_python(void) {
   static const char code[] =
+      "import _signal\n"
       "def interrupt(number, frame):\n"
       "    raise KeyboardInterrupt\n"
       "_signal.signal(_signal.SIGINT, interrupt)\n";
-  PyObject *module = PyImport_ImportModule("_signal");
-  PyObject *builtins = PyEval_GetBuiltins();
-  PyObject *run = builtins ? PyDict_GetItemString(builtins, "exec") : NULL;
-  PyObject *result = module && run ? PyObject_CallFunction(run, "s{s:O}", code, "_signal", module) : NULL;
-  if (result == NULL) PyErr_Clear();
-  Py_DecRef(result);
-  Py_DecRef(module);
-  return result != NULL;
+  PyObject *names = PyDict_New();
+  const int failed = mf__run_code(code, names);
+  if (failed) PyErr_Clear();
+  Py_DecRef(names);
+  return !failed;
 }
 
 /* Python installs a handler of SIGINT, where there is none, when its module is loaded, which happens sooner or later.

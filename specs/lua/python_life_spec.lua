@@ -174,16 +174,29 @@ py.exec "atexit.register(lambda: print(library.mf_guest_finish(0, None, None), f
 ]]
     assert.are.equal("0\n", text)
   end)
+end)
 
-  it("waits for threads before exit functions run", function()
-    local text = process.runs [[
+describe("py.finish, as the end of the process,", function()
+  -- A program may have taken much away, as sandboxes do.
+  for before, last in pairs {
+    [""] = "",
+    [" where builtins has neither exec nor __import__"] = "import builtins; del builtins.exec, builtins.__import__",
+    [" where sys.modules has forgotten those"] = "import sys; del sys.modules['atexit']",
+  } do
+    it("waits for threads before exit functions run" .. before, function()
+      local version = py.import("sys").version_info
+      if last:find "modules" and version < py.tuple { 3, 10 } then
+        return pending "CPython 3.9 keeps exit functions with the module"
+      end
+      local text = process.runs([[
 local py = require "moonferry.python"
 py.exec "import atexit, threading; atexit.register(print, 'an exit function', flush=True)"
 py.exec "def work():\n    threading.main_thread().join()\n    print('a thread', flush=True)"
 py.exec "threading.Thread(target=work).start()"
-]]
-    assert.are.equal("a thread\nan exit function\n", text)
-  end)
+py.exec "]] .. last .. '"')
+      assert.are.equal("a thread\nan exit function\n", text)
+    end)
+  end
 
   it("writes what Python's files still hold", function()
     for _, stream in ipairs { "stdout", "stderr" } do
@@ -192,6 +205,61 @@ py.exec "threading.Thread(target=work).start()"
         assert.are.equal("no line yet", (process.runs(code:format(stream, last), "PYTHONUNBUFFERED=")))
       end
     end
+  end)
+
+  it("says who has not ended where Ctrl-C ends the waiting", function()
+    local text = process.runs [[
+local py = require "moonferry.python"
+py.exec "import os, signal, threading, time\nthreading.Thread(target=threading.Event().wait).start()"
+py.exec [=[
+def work():
+    while "moonferry.finish" not in [thread.name for thread in threading.enumerate()]:
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=work, daemon=True).start()
+]=]
+print(py.finish { wait = 60 })
+]]
+    assert.matches("Exception ignored in: <module 'threading' .*\nKeyboardInterrupt", text)
+    assert.matches("\nnil\tpy.finish: 1 thread had not ended after 60 seconds\n$", text)
+  end)
+
+  it("tells of exit functions that it cannot run", function()
+    local text = process.runs(prelude .. [[py.exec "import sys; sys.modules['atexit'] = None"]])
+    assert.matches("ModuleNotFoundError: import of atexit halted", text)
+    text = process.runs(prelude .. [[py.exec "import atexit; atexit._run_exitfuncs = None"]])
+    assert.matches("Exception ignored in: <module 'atexit' %(built%-in%)>\n.*TypeError", text)
+  end)
+
+  it("tells of what Python's output could not be written, as python3 does", function()
+    local function said(code)
+      return (select(2, process.run(prelude .. code, "PYTHONUNBUFFERED=", "luajit", ">/dev/full")))
+    end
+    local lost = said [[py.exec "print(1)"]]
+    assert.matches("<_io.TextIOWrapper name='<stdout>'.*\nOSError: %[Errno 28%] No space left", lost)
+    for _, code in ipairs {
+      "sys.stdout.close()", "del sys.stdout", "sys.stdout = None",
+      "sys.stderr.close()", "del sys.stderr", "sys.stderr = None",
+      "class Shut: closed = True\nsys.stdout = Shut()", "class Words: write = print\nsys.stderr = Words()",
+    } do
+      assert.are.equal("", said(("py.exec %q"):format("import sys\n" .. code)))
+    end
+  end)
+
+  it("drops a file that is replaced while it is written, and what writing it gave", function()
+    local text = process.runs(prelude .. [[
+py.exec [=[
+import os, sys
+class Loud:
+    closed = False
+    def __init__(self, name): self.name = name
+    def __del__(self): os.write(1, self.name)
+    def flush(self):
+        sys.stdout = None
+        return Loud(b"what it gave\n")
+sys.stdout = Loud(b"the file\n")
+]=] ]])
+    assert.are.equal("what it gave\nthe file\n", text)
   end)
 
   it("gives back what Lua has dropped, before exit functions run and after them", function()
@@ -339,6 +407,22 @@ print "the end"
 goes_on[0] = 1
 ]])
     assert.are.equal("the end\nthe thread comes out\n", text)
+  end)
+end)
+
+describe("mf_guest_collect and mf_guest_finish", function()
+  it("do nothing where a program has finalized Python by itself", function()
+    local text = process.runs(prelude .. [[
+local C, ffi = require "moonferry.lib", require "ffi"
+ffi.cdef "int PyGILState_Ensure(void); int Py_FinalizeEx(void);"
+local dropped = py.list { 1 }
+ffi.C.PyGILState_Ensure()
+ffi.C.Py_FinalizeEx()
+dropped = nil
+collectgarbage() collectgarbage()
+print(C.mf_guest_collect(nil), C.mf_guest_finish(0, nil, nil))
+]])
+    assert.are.equal("0\t0\n", text)
   end)
 end)
 
