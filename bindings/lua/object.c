@@ -13,10 +13,8 @@
 static void set_origin(lua_State *L, PyObject *origin) {
   mf__ref *source = *(mf__ref **)lua_touserdata(L, 1);
   if (source == NULL || source->object != origin) return;
-  if (lua_type(L, -1) != LUA_TUSERDATA) return;
   mf__ref *ref = mf__ref_at(L, -1);
-  if (ref == NULL || ref->origin != NULL || !PyCallable_Check(ref->object)) return;
-  mf__ref_read_from(ref, source);
+  if (ref != NULL && PyCallable_Check(ref->object)) mf__ref_read_from(ref, source);
 }
 
 static int object_index(lua_State *L) {
@@ -57,10 +55,8 @@ static int object_call(lua_State *L) {
   mf__ref *ref = mf__ref_check(L, 1);
   int first = 2;
   int last = lua_gettop(L);
-  if (ref->origin != NULL && last >= 2 && lua_type(L, 2) == LUA_TUSERDATA) {
-    mf__ref *self = mf__ref_at(L, 2);
-    if (self != NULL && self->object == ref->origin) first = 3;
-  }
+  mf__ref *self = ref->origin != NULL ? mf__ref_at(L, 2) : NULL;
+  if (self != NULL && self->object == ref->origin) first = 3;
   PyObject *callee = mf__held_at(L, 1), *result;
   PyObject *keywords = last >= first ? keywords_at(L, last) : NULL;
   PyObject *args = mf__hold(L, mf__to_tuple(L, first, keywords ? last - 1 : last));
@@ -73,9 +69,9 @@ static int object_call(lua_State *L) {
 static int object_tostring(lua_State *L) {
   PyObject *object = mf__held_at(L, 1), *text;
   MF__OUTSIDE(text, PyObject_Str(object));
-  mf__to_lua(L, text);
-  if (lua_type(L, -1) != LUA_TSTRING) mf__fail(L, "str() of this object is not UTF-8");
-  return 1;
+  if (mf__push_utf8(L, mf__hold(L, text))) return 1; /* also one of a class below str */
+  if (!answer_is_no()) mf__raise(L);
+  return mf__fail(L, "str() of this object is not UTF-8");
 }
 
 const luaL_Reg mf__copy_events[] = {{"__index", object_index},

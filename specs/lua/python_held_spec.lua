@@ -196,6 +196,35 @@ class Key:
   end)
 end)
 
+describe("a text", function()
+  it("that there is no memory for is an error that says so, not an object and not what is no UTF-8", function()
+    if not hosted.has "_testcapi" then
+      return pending "this CPython has no module that takes its memory away"
+    end
+    local testcapi = py.import "_testcapi"
+    local take, give = testcapi.set_nomemory, testcapi.remove_mem_hooks
+    py.exec "class Long:\n    n = 1000\n    text = property(str)\n    def __str__(self): return 'ü' * self.n"
+    local object, text = main.Long(), ("ü"):rep(1000)
+    local ways = { index = function() return object.text end, tostring = function() return tostring(object) end }
+    for way, read in pairs(ways) do
+      local refused, got = 0, nil
+      for nth = 1, 100 do
+        take(nth, nth + 1)
+        local ok, value = pcall(read)
+        give()
+        if ok then
+          got = value
+          break
+        end
+        assert.are.equal("MemoryError", value.type, way)
+        refused = refused + 1
+      end
+      assert.are.equal(text, got, way)
+      assert.is_true(refused > 1, way)
+    end
+  end)
+end)
+
 describe("a text that is not UTF-8", function()
   it("is an object, after which nothing is pending", function()
     local chr, len, nothing = builtins.chr, builtins.len, py.tuple {}
@@ -206,5 +235,56 @@ describe("a text that is not UTF-8", function()
       end
       assert.are.equal(1, len(text))
     end
+  end)
+end)
+
+describe("a value of Lua's that Python keeps", function()
+  it("is read as itself, of whatever type it is", function()
+    for _, value in ipairs { io.stdout, newproxy(true), coroutine.create(print), print, function() end } do
+      main.kept = value
+      assert.are.equal(value, main.kept)
+    end
+    main.kept = nil
+  end)
+end)
+
+describe("scopes", function()
+  it("of two coroutines end in any order", function()
+    local objects = {}
+    local function begin(name)
+      return coroutine.wrap(function()
+        py.scope(function()
+          objects[name] = py.list { name }
+          coroutine.yield()
+        end)
+      end)
+    end
+    for _, order in ipairs { { "a", "b" }, { "b", "a" } } do
+      local ends = { a = begin "a", b = begin "b" }
+      ends.a()
+      ends.b()
+      ends[order[1]]()
+      assert.is_false((pcall(builtins.len, objects[order[1]])))
+      assert.are.equal(1, builtins.len(objects[order[2]]))
+      ends[order[2]]()
+      assert.is_false((pcall(builtins.len, objects[order[2]])))
+    end
+  end)
+
+  it("that have ended are found out, where a debugger calls their functions", function()
+    local guests
+    for i = 1, 20 do
+      local name, value = debug.getupvalue(require("moonferry.scope").run, i)
+      guests = name == "guests" and value or guests
+    end
+    local ended, open, object = guests.scope_begin(), guests.scope_begin(), py.list { 1 }
+    guests.scope_end(ended)
+    for _, none in ipairs { ended, io.stdout, "text" } do
+      guests.scope_end(none)
+      guests.scope_keep(none, ended, object)
+      guests.scope_keep(open, none, object)
+    end
+    guests.scope_end(open, ended, object)
+    assert.are.equal(1, builtins.len(object))
   end)
 end)

@@ -85,6 +85,8 @@ def describe_value(x):
       assert.matches("UnicodeDecodeError", failure(identity, "\255"))
       local odd = py.eval "type('Odd', (), {'__str__': lambda self: '\\udc80'})()"
       assert.matches("not UTF%-8", failure(tostring, odd))
+      local safe = py.eval "type('Safe', (), {'__str__': lambda self: type('Text', (str,), {})('a\\u00fc')})()"
+      assert.are.same({ "aü", "aü!" }, { tostring(safe), safe .. "!" })
     end)
 
     it("that are tables become lists, and what is not a list must be named", function()
@@ -94,6 +96,11 @@ def describe_value(x):
       assert.are.equal("list []", describe_value {})
       assert.matches("py.dict", failure(identity, { 1, 2, a = 1 }))
       assert.matches("py.dict", failure(identity, { 1, [3] = 3 }))
+      for _, key in ipairs { -1, 0, 0.5, 1.5, 5 } do -- as many keys as Lua says elements
+        local hole = { nil, "b" }
+        hole[key] = "x"
+        assert.matches("a list with holes", failure(identity, hole))
+      end
       local loop = {}
       loop[1] = loop
       assert.matches("contains itself", failure(identity, loop))

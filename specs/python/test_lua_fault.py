@@ -45,6 +45,15 @@ function loops(o)
   return sum
 end
 function yields(...) coroutine.yield(...) end
+py = require "moonferry.python"
+for _ = 1, 1000 do py.list {} end -- what stands for an object of Python's is used again, and is at hand from here on
+collectgarbage()
+function copied() return tostring(py.list { 1.5, "text", { a = { 2 ^ 60 } } }) end
+function looped()
+  for _ in py.each(py.list { py.tuple { 1, 2 }, "text" }) do end
+  return py.unpack(py.list { 1, 2 })
+end
+function scoped() return py.scope(function(s) py.list {} return s:keep(py.list { 1 }) end) end
 values = {1, 2, 3, x = 5}
 callable = setmetatable({}, {__call = function(self, x) return x end})
 """
@@ -127,6 +136,9 @@ OPERATIONS = {
     "a syntax error": lambda g: error_of(g.state.execute, "x x"),
     "a function": lambda g: g.state.eval("function(x) return x end")(3),
     "a new tensor": lambda g: g.state.execute("return require('moonferry').zeros({2, 2})"),
+    "copies of moonferry.python": lambda g: g.copied(),
+    "loops of moonferry.python": lambda g: g.looped(),
+    "a scope of moonferry.python": lambda g: g.scoped(),
     "another state": lambda g: mf.Lua().eval("1"),
     "a state with options": lambda g: has_its_options(
         mf.Lua(encoding="latin-1", source_encoding="utf-8", interruptible=True, max_memory=10**6)
