@@ -41,7 +41,7 @@ static void run_exit_functions(void) {
 static int is_closed(PyObject *file) {
   PyObject *closed = PyObject_GetAttrString(file, "closed");
   const int is = closed != NULL ? PyObject_IsTrue(closed) : 0;
-  if (closed == NULL || is < 0) PyErr_Clear();
+  PyErr_Clear();
   Py_DecRef(closed);
   return is > 0;
 }
@@ -129,18 +129,12 @@ static PyObject *keep_thread_state(PyObject *self, PyObject *unused) {
 /* Whatever fails here is missed in the child of a fork alone. */
 static void keep_thread_state_in_children(void) {
   static PyMethodDef keeper = {"keep_thread_state", keep_thread_state, METH_NOARGS, NULL};
-  PyObject *os = PyImport_ImportModule("os"), *none = PyTuple_New(0), *names = PyDict_New();
-  PyObject *hook = PyCFunction_New(&keeper, NULL);
-  PyObject *function = os != NULL ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
-  const int ready = function && none && names && hook && PyDict_SetItemString(names, "after_in_child", hook) == 0;
-  PyObject *done = ready ? PyObject_Call(function, none, names) : NULL;
+  PyObject *names = PyDict_New(), *hook = PyCFunction_New(&keeper, NULL);
+  const int ready = names != NULL && hook != NULL && PyDict_SetItemString(names, "hook", hook) == 0;
+  if (ready) mf__run_code("import os\nos.register_at_fork(after_in_child=hook)\n", names);
   PyErr_Clear();
-  Py_DecRef(done);
-  Py_DecRef(function);
   Py_DecRef(hook);
   Py_DecRef(names);
-  Py_DecRef(none);
-  Py_DecRef(os);
 }
 
 /* Whether there is anything left to do; the mutex is ours then. A farewell that has begun and not ended is another
@@ -285,8 +279,7 @@ static void leave_python(void) {
 static int on_audit(const char *event, PyObject *arguments, void *unused) {
   (void)unused;
   const int is_import = strcmp(event, "import") == 0, is_load = strcmp(event, "ctypes.dlopen") == 0;
-  const int names_file = is_import && PyTuple_Check(arguments) && PyTuple_Size(arguments) > 1 &&
-                         PyTuple_GetItem(arguments, 1) != Py_None;
+  const int names_file = is_import && PyTuple_Size(arguments) > 1 && PyTuple_GetItem(arguments, 1) != Py_None;
   if (is_load || names_file) {
     set_loading(1);
   } else if (loading.is_loading) {

@@ -240,26 +240,32 @@ print(py.finish { wait = 60 })
     for _, code in ipairs {
       "sys.stdout.close()", "del sys.stdout", "sys.stdout = None",
       "sys.stderr.close()", "del sys.stderr", "sys.stderr = None",
-      "class Shut: closed = True\nsys.stdout = Shut()", "class Words: write = print\nsys.stderr = Words()",
+      "class Shut: closed = True\nsys.stdout = Shut()", "class Plain: flush = bytes\nsys.stdout = Plain()",
+      "class Words: write = print\nsys.stderr = Words()",
     } do
       assert.are.equal("", said(("py.exec %q"):format("import sys\n" .. code)))
     end
   end)
 
-  it("drops a file that is replaced while it is written, and what writing it gave", function()
+  it("drops all that it has asked for", function()
     local text = process.runs(prelude .. [[
 py.exec [=[
 import os, sys
 class Loud:
-    closed = False
     def __init__(self, name): self.name = name
     def __del__(self): os.write(1, self.name)
+    def __bool__(self): return False
+    closed = property(lambda self: Loud(b"whether it is closed\n"))
     def flush(self):
         sys.stdout = None
-        return Loud(b"what it gave\n")
-sys.stdout = Loud(b"the file\n")
+        return Loud(b"what writing it gave\n")
+    def _run_exitfuncs(self):
+        del sys.modules["atexit"]
+        return Loud(b"what exit functions gave\n")
+sys.stdout, sys.modules["atexit"] = Loud(b"the file\n"), Loud(b"their module\n")
 ]=] ]])
-    assert.are.equal("what it gave\nthe file\n", text)
+    local exit = "what exit functions gave\ntheir module\n"
+    assert.are.equal(exit .. "whether it is closed\nwhat writing it gave\nthe file\n", text)
   end)
 
   it("gives back what Lua has dropped, before exit functions run and after them", function()
@@ -316,6 +322,11 @@ def threads():
     assert.are.equal("{1}\n", process.runs(counts))
     assert.are.equal("{2}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine .. "_linked"))
     assert.are.equal("{1}\n", process.runs("thread [[ require 'moonferry' ]] join()" .. counts, "", engine))
+  end)
+
+  it("may be told of by anybody, in any words", function()
+    process.runs(prelude .. [[
+py.exec "import sys\nfor more in (), (1,), (1, None), (1, 2): sys.audit('import', *more)"]])
   end)
 
   it("costs none in a child that main has forked", function()
