@@ -143,6 +143,18 @@ ffi.C.raise(2)
     assert.are.equal(2, status, text)
   end)
 
+  it("is such a handler's, too, where that wants to know more of the signal", function()
+    local status, text = run(prelude .. signals .. [[
+ffi.cdef "struct sigaction { void (*handler)(int); long mask[16]; int flags; void *restorer; };"
+ffi.cdef "int sigaction(int, const struct sigaction *, struct sigaction *);"
+local SA_SIGINFO = 4
+ffi.C.sigaction(2, ffi.new("struct sigaction", { handler = ffi.C._exit, flags = SA_SIGINFO }), nil)
+py.import "wave"
+ffi.C.raise(2)
+]])
+    assert.are.equal(2, status, text)
+  end)
+
   it("is a handler's that Python code has set, whatever it imports then", function()
     local text = runs(prelude .. signals .. [[
 py.exec "signal.signal(signal.SIGINT, lambda *which: print('here', flush=True))"
@@ -162,6 +174,19 @@ join()
 print(ffi.C.signal(2, nil) == ffi.cast("handler", ffi.C._exit))
 ]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
     assert.are.equal("true\n", text)
+  end)
+
+  it("stays the host's where Python began on another thread", function()
+    local text = runs([[
+local ffi = require "ffi"
+ffi.cdef "typedef void (*handler)(int); handler signal(int, handler); void _exit(int);"
+thread "require('moonferry.python').start()"
+join()
+ffi.C.signal(2, ffi.C._exit)
+local py = require "moonferry.python"
+print(py.import("json").dumps(1), ffi.C.signal(2, nil) == ffi.cast("handler", ffi.C._exit))
+]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+    assert.are.equal("1\ttrue\n", text)
   end)
 
   it("stops a script of a moonferry.Lua that Python made, if that is interruptible", function()
