@@ -7,7 +7,6 @@
 #define _GNU_SOURCE /* sigaction, siginfo_t */
 #endif
 #include <signal.h>
-#include <string.h>
 
 #include "../bridge/open.h"
 #include "start.h"
@@ -53,7 +52,7 @@ static void load_signal_module(const struct sigaction *now) {
 
 void mf__interrupt_arm(void) {
   static int begun, taught;
-  struct sigaction now, ours;
+  struct sigaction now;
   if (sigaction(SIGINT, NULL, &now) != 0) return;
   int is_ours = (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_interrupt;
   int is_unhandled = now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN;
@@ -63,11 +62,8 @@ void mf__interrupt_arm(void) {
   if (!taught && !teach_python()) return;
   taught = 1;
   host = now;
-  memset(&ours, 0, sizeof ours);
-  sigemptyset(&ours.sa_mask);
-  ours.sa_sigaction = on_interrupt;
   /* Without SA_RESTART, because a system call in which Python waits has to return for the exception to be raised
    * (POSIX, sigaction). */
-  ours.sa_flags = SA_SIGINFO;
+  const struct sigaction ours = {.sa_sigaction = on_interrupt, .sa_flags = SA_SIGINFO};
   sigaction(SIGINT, &ours, NULL);
 }
