@@ -63,7 +63,7 @@ static int get_unprotected(const mf__value *value, PyObject *key, PyObject **res
   int top = lua_gettop(L), found = 0;
   if (mf__peek_table(L, value) && mf__peek_key(L, value->bridge, key)) {
     lua_rawget(L, top + 1);
-    found = mf__unprotected_take(L, value->bridge, top + 2, result);
+    found = mf__peek_take(L, value->bridge, top + 2, result);
   }
   mf__peek_end(value->state, L, top, &section);
   return found;

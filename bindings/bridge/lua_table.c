@@ -55,7 +55,7 @@ static int set_unprotected(const mf__value *table, PyObject *key, PyObject *valu
     lua_rawget(L, top + 1);
     there = !lua_isnil(L, -1);
     lua_settop(L, top + 2);
-    there = there && mf__unprotected_push(L, table->bridge, value);
+    there = there && mf__peek_push(L, table->bridge, value);
     if (there) lua_rawset(L, top + 1);
   }
   mf__peek_end(table->state, L, top, &section);
@@ -222,13 +222,6 @@ static PyObject *element(const struct iterator *iterator, PyObject *value) {
   return pair;
 }
 
-/* Takes the value at the top where that runs no Python code: a table may be a tensor, for which Python may collect. */
-static int take_quietly(lua_State *L, const mf__bridge *bridge, PyObject **value) {
-  int top = lua_gettop(L);
-  if (mf__plain_take(L, bridge, top, value)) return 1;
-  return lua_type(L, top) == LUA_TUSERDATA && mf__unprotected_take(L, bridge, top, value);
-}
-
 /* An element that can be had without a call into Lua, and without running Python code, which might end the iterator. */
 static int next_unprotected(struct iterator *iterator, PyObject **value) {
   mf__state *state = iterator->table->state;
@@ -237,7 +230,8 @@ static int next_unprotected(struct iterator *iterator, PyObject **value) {
   lua_State *L = mf__peek_begin(state, &section);
   if (L == NULL) return 0;
   int top = lua_gettop(L), before = iterator->index;
-  int taken = push_element(L, iterator) && (iterator->what == KEYS || take_quietly(L, bridge, value));
+  int taken =
+      push_element(L, iterator) && (iterator->what == KEYS || mf__peek_take(L, bridge, lua_gettop(L), value));
   if (!taken) iterator->index = before;
   mf__peek_end(state, L, top, &section);
   return taken;

@@ -14,9 +14,7 @@ static int push_value(lua_State *L, const mf__bridge *bridge, const mf__value *v
 }
 
 int mf__unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
-  if (mf__plain_push(L, bridge, object)) return 1;
-  if (mf__is_value(object)) return push_value(L, bridge, (mf__value *)object);
-  return mf__tensor_unprotected_push(L, bridge, object);
+  return mf__peek_push(L, bridge, object) || mf__tensor_unprotected_push(L, bridge, object);
 }
 
 static int take_object(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
@@ -37,6 +35,29 @@ int mf__unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyOb
     default:
       return 0;
   }
+}
+
+/* A tensor may be closed, which is an error. */
+int mf__peek_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
+  if (mf__plain_push(L, bridge, object)) return 1;
+  return mf__is_value(object) && push_value(L, bridge, (mf__value *)object);
+}
+
+/* Whether Python decodes the string at ${index} without an error. Where only a look at all of a longer one would tell,
+ * the call into Lua costs little beside it. */
+static int is_short_ascii(lua_State *L, int index) {
+  enum { SHORT = 256 };
+  size_t size;
+  const char *text = lua_tolstring(L, index, &size);
+  for (size_t i = 0; i < size && size <= SHORT; i++) {
+    if ((unsigned char)text[i] >= 0x80) return 0;
+  }
+  return size <= SHORT;
+}
+
+int mf__peek_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {
+  if (lua_type(L, index) == LUA_TSTRING && mf__is_utf8(bridge) && !is_short_ascii(L, index)) return 0;
+  return mf__unprotected_take(L, bridge, index, result);
 }
 
 int mf__peek_table(lua_State *L, const mf__value *value) {

@@ -76,6 +76,12 @@ int mf__unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *objec
  * exception. */
 int mf__unprotected_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result);
 
+/* The same two for a peek, which no Python code may interrupt: it has no frame, and the program might close the state
+ * or wait for another thread there. So nothing here sets an exception: making one may start a collection (up to
+ * CPython 3.11), or ask a handler of the program's for errors of codecs. */
+int mf__peek_push(lua_State *L, const mf__bridge *bridge, PyObject *object);
+int mf__peek_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result);
+
 /* Each of these pushes and returns 1, or returns 0: a table that has no metatable; a key, which is never nil. */
 int mf__peek_table(lua_State *L, const mf__value *value);
 int mf__peek_key(lua_State *L, const mf__bridge *bridge, PyObject *key);

@@ -3,6 +3,9 @@
 A field is read and written a few times each, because names are remembered from the second time on.
 """
 
+import codecs
+import gc
+import sys
 import threading
 
 import pytest
@@ -23,6 +26,28 @@ def lua():
 
 def three_times(function):
     return [function() for _ in range(3)]
+
+
+def collecting_error_of(act, finalizer):
+    """What ${act} raises where Python collects as soon as it makes an object, and finds one with that finalizer."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    gc.set_threshold(1)
+    garbage = type("Garbage", (), {"__del__": finalizer})()
+    garbage.itself = garbage
+    del garbage
+    try:
+        raise KeyError  # what is raised while another is handled is an object at once
+    except KeyError:
+        gc.enable()
+        try:
+            act()
+        except ValueError as error:
+            return error
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
 
 
 @pytest.mark.parametrize("key", ["name", "a name that is longer than most names are", 1, 2, 2.5, True, -7])
@@ -93,6 +118,56 @@ def test_text_that_is_none_is_an_error_each_time(lua):
     with pytest.raises(UnicodeDecodeError):
         next(steps)
     assert list(t.keys()) == [1, 2, 3, "key"]
+
+
+READS = {"an item": lambda t, steps: t[1], "a step": lambda t, steps: next(steps)}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_handler_for_errors_of_codecs_may_close_the_state(read):
+    lua = mf.Lua()
+    t = lua.eval("{'\\255'}")
+    strict, said = codecs.lookup_error("strict"), []
+
+    def handle(error):
+        with pytest.raises(RuntimeError) as info:
+            lua.close()
+        said.append(str(info.value))
+        raise error
+
+    codecs.register_error("strict", handle)
+    try:
+        with pytest.raises(UnicodeDecodeError):
+            READS[read](t, t.values())
+    finally:
+        codecs.register_error("strict", strict)
+    assert "called from inside of a call into this Lua state" in said[0]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a collection runs no more where an object is made")
+@pytest.mark.parametrize("use", [*READS, "a tensor is closed"])
+def test_a_collection_may_close_the_state_where_a_value_is_refused(use):
+    lua = mf.Lua()
+    t, tensor, said = lua.eval("{'\\255', 2}"), mf.zeros(2), []
+    t[2] = tensor
+    tensor.close()
+    steps = t.values()
+
+    def close(garbage):
+        try:
+            lua.close()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    def act():
+        if use in READS:
+            READS[use](t, steps)
+        else:
+            t[2] = tensor
+
+    error = collecting_error_of(act, close)
+    assert type(error) is (UnicodeDecodeError if use in READS else ValueError)
+    assert "called from inside of a call into this Lua state" in said[0]
 
 
 def test_elements_of_all_kinds_in_their_order(lua):
