@@ -482,3 +482,35 @@ join()
     assert.are.equal("the child goes on\n7\n", text)
   end)
 end)
+
+describe("a Lua function that a thread of Python's is in when the script ends", function()
+  it("has all that it uses until it has returned, while nobody else gets in", function()
+    local text = process.runs [==[
+local mf, py = require "moonferry", require "moonferry.python"
+py.exec [[
+import threading
+inside, let_go = threading.Event(), threading.Event()
+def work(function):
+    print(function(), flush=True)
+def knock(function):
+    try:
+        while True:
+            function()
+    except RuntimeError as error:
+        print(error, flush=True)
+    let_go.set()
+def start(function, another):
+    threading.Thread(target=work, args=[function]).start()
+    inside.wait()
+    threading.Thread(target=knock, args=[another], daemon=True).start()
+]]
+local inside, let_go, t = py.main.inside, py.main.let_go, mf.full({ 100000 }, 3, "float64")
+py.main.start(function()
+  inside:set()
+  let_go:wait()
+  return t:get(99999)
+end, function() end)
+]==]
+    assert.are.equal("this Lua state was closed\n3\n", text)
+  end)
+end)

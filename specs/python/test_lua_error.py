@@ -350,6 +350,25 @@ def test_an_exception_that_takes_no_notes_crosses_all_the_same(lua):
         assert caught.value is error and not hasattr(error, "__notes__")
 
 
+def test_an_error_that_has_lost_its_value_is_an_exception_to_its_state(lua, monkeypatch):
+    monkeypatch.delattr(mf.LuaError, "value")
+
+    def throw():
+        try:
+            lua.execute("error({})")
+        except mf.LuaError as error:
+            del error.value
+            raised.append(error)
+            raise
+
+    raised, seen = [], []
+    lua.eval("(function(throw, see) see(select(2, pcall(throw))) end)(...)", throw, lambda e: seen.extend(iter([e])))
+    assert seen[0] is raised[0]
+    with pytest.raises(mf.LuaError) as info:
+        lua.eval("(...)()", throw)
+    assert info.value is raised[1]
+
+
 def test_an_exception_that_no_lua_function_saw_gets_no_note(lua):
     with pytest.raises(UnicodeEncodeError) as caught:
         lua.eval("function(x) end")("\ud800")

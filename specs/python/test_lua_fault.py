@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -274,6 +275,36 @@ def iterate_without_memory():
 def test_an_iteration_that_has_no_memory_leaves_no_object():
     pytest.importorskip("_testcapi")
     printed_by(iterate_without_memory)
+
+
+def step_without_memory():
+    """A step whose pair has no memory, with an index above 256 and a text, which are new objects."""
+    from _testcapi import remove_mem_hooks, set_nomemory
+
+    g, rounds, failed = Names(), 30, set()
+    texts = g.state.eval("(function() local t = {} for i = 1, 260 do t[i] = 'the text ' .. i end return t end)()")
+
+    def step():
+        items = texts.items()
+        all(itertools.islice(items, 258))
+        held = [(n, n) for n in range(3000)]  # so many that CPython has no dead pair at hand
+        set_nomemory(nth)  # two arguments would be a pair, which is dead then
+        try:
+            next(items)
+        except MemoryError:
+            failed.add(nth)
+        finally:
+            remove_mem_hooks()
+        held.clear()
+
+    for nth in range(3):
+        assert allocated.blocks_left_by(step, g.collect, rounds) < rounds // 2, nth
+    assert failed == {0, 1, 2}
+
+
+def test_a_step_that_has_no_memory_leaves_no_object():
+    pytest.importorskip("_testcapi")
+    printed_by(step_without_memory)
 
 
 COUNT = """function()
