@@ -12,6 +12,8 @@ import pytest
 import moonferry as mf
 import moonferry.luajit as lj
 
+BEGUN = "(function() local co = coroutine.create(coroutine.yield) coroutine.resume(co) return co end)()"
+
 
 @pytest.fixture
 def lua():
@@ -240,6 +242,21 @@ def test_lua_objects_can_be_referred_to_weakly(lua):
     assert weakref.ref(generator)() is generator
 
 
+@pytest.mark.parametrize("source", ["{}", "print", "newproxy()", BEGUN])
+def test_a_lua_object_that_goes_is_in_nobodys_sight(lua, source):
+    """Code that runs meanwhile and asks the collector for all that there is."""
+    seen, value = [], lua.eval(source)
+    kind = type(value)
+
+    def count(*event):
+        seen.append(sum(type(o) is kind for o in gc.get_objects()))
+
+    reference = weakref.ref(value, count)
+    count()
+    del value
+    assert seen[1] == seen[0] - 1 and reference() is None
+
+
 def test_a_class_of_lua_objects_goes_with_those_it_has():
     class Own(lj.LuaObject):
         __slots__ = ()
@@ -300,9 +317,6 @@ def test_an_attribute_has_a_name(lua, source):
         for ask in (value.__getattr__, value.__getattribute__):
             with pytest.raises(TypeError, match="attribute name must be string"):
                 ask(name)
-
-
-BEGUN = "(function() local co = coroutine.create(coroutine.yield) coroutine.resume(co) return co end)()"
 
 
 @pytest.mark.parametrize("source, kind", [("print", "function"), (BEGUN, "thread")])
