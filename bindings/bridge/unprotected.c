@@ -8,9 +8,7 @@
 static int push_value(lua_State *L, const mf__bridge *bridge, const mf__value *value) {
   if (value->state != bridge->state) return 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, value->ref);
-  if (!lua_isnil(L, -1)) return 1;
-  lua_pop(L, 1);
-  return 0;
+  return !lua_isnil(L, -1);
 }
 
 int mf__unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object) {
@@ -49,10 +47,11 @@ static int is_short_ascii(lua_State *L, int index) {
   enum { SHORT = 256 };
   size_t size;
   const char *text = lua_tolstring(L, index, &size);
-  for (size_t i = 0; i < size && size <= SHORT; i++) {
+  if (size > SHORT) return 0;
+  for (size_t i = 0; i < size; i++) {
     if ((unsigned char)text[i] >= 0x80) return 0;
   }
-  return size <= SHORT;
+  return 1;
 }
 
 int mf__peek_take(lua_State *L, const mf__bridge *bridge, int index, PyObject **result) {

@@ -69,7 +69,7 @@ void mf__push_release(lua_State *L, int bridge);
 
 /* unprotected.c: conversions that can neither allocate in Lua nor raise. */
 
-/* Pushes the borrowed ${object} and returns 1, or returns 0. */
+/* Pushes the borrowed ${object} and returns 1, or returns 0, and then the caller puts the stack back. */
 int mf__unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject *object);
 
 /* Puts what is at ${index} (absolute) into ${result} and returns 1, or returns 0. The result may be NULL with an

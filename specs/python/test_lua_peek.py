@@ -126,7 +126,7 @@ READS = {"an item": lambda t, steps: t[1], "a step": lambda t, steps: next(steps
 @pytest.mark.parametrize("read", READS)
 def test_a_handler_for_errors_of_codecs_may_close_the_state(read):
     lua = mf.Lua()
-    t = lua.eval("{'\\255'}")
+    t = lua.eval("{'\\128'}")
     strict, said = codecs.lookup_error("strict"), []
 
     def handle(error):
@@ -148,7 +148,7 @@ def test_a_handler_for_errors_of_codecs_may_close_the_state(read):
 @pytest.mark.parametrize("use", [*READS, "a tensor is closed"])
 def test_a_collection_may_close_the_state_where_a_value_is_refused(use):
     lua = mf.Lua()
-    t, tensor, said = lua.eval("{'\\255', 2}"), mf.zeros(2), []
+    t, tensor, said = lua.eval("{'\\128', 2}"), mf.zeros(2), []
     t[2] = tensor
     tensor.close()
     steps = t.values()

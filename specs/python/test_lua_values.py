@@ -430,21 +430,43 @@ def test_an_object_comes_back_with_a_reference_of_its_own(way):
     assert sys.getrefcount(thing) == before
 
 
-@pytest.mark.parametrize("give", ["an item", "an item by a name", "a key", "an argument"])
+@pytest.mark.parametrize("give", ["an item", "an item by a name", "an item that is there", "a key", "an argument"])
 def test_a_value_of_another_state_is_refused(give):
     lua, other = mf.Lua(), mf.Lua()
-    table, theirs = lua.table(), other.table(5)
+    table, theirs = lua.table(7), other.table(5)
     same = lua.eval("function(x) return x end")
     ways = {
-        "an item": lambda: table.__setitem__(1, theirs),
+        "an item": lambda: table.__setitem__(2, theirs),
         "an item by a name": lambda: table.__setitem__("name", theirs),
+        "an item that is there": lambda: table.__setitem__(1, theirs),
         "a key": lambda: table[theirs],
         "an argument": lambda: same(theirs),
     }
     for _ in range(2):  # by a name that is known, the second time
         with pytest.raises(mf.LuaError, match="cannot mix objects from different Lua runtimes"):
             ways[give]()
-    assert list(table) == []
+    assert dict(table) == {1: 7}
+
+
+@pytest.mark.parametrize("use", ["an item", "an item that is there", "an argument", "the function"])
+def test_a_value_that_a_script_has_taken_from_the_registry_is_lost(lua, use):
+    table, value, same = lua.table(7), lua.eval("print"), lua.eval("function(x) return x end")
+    uses = {
+        "an item": lambda: table.__setitem__(2, value),
+        "an item that is there": lambda: table.__setitem__(1, value),
+        "an argument": lambda: same(value),
+        "the function": lambda: value(),
+    }
+    table[1] = value
+    assert table[1] == value
+    table[1] = 7
+    lua.execute("""
+      local registry = debug.getregistry()
+      for ref = 1, 1000 do if registry[ref] == print then registry[ref] = nil end end
+    """)
+    with pytest.raises(mf.LuaError, match="the reference to this Lua value is lost"):
+        uses[use]()
+    assert dict(table) == {1: 7}
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "ascii"])
