@@ -108,6 +108,55 @@ def test_more_names_than_are_remembered(lua):
         assert [t[name] for name in names] == list(range(2000))
 
 
+def test_names_take_one_anothers_places_and_are_given_back():
+    lua, names = mf.Lua(), [f"name {i}" for i in range(500)]
+    before = [sys.getrefcount(name) for name in names]
+    t = lua.table()
+    for _ in range(2):
+        for name in names:
+            t[name] = name
+            assert [t[name] for _ in range(4)] == [name] * 4
+    t = lua = name = None
+    gc.collect()
+    assert [sys.getrefcount(name) for name in names] == before
+
+
+class Echo:
+    def __getattr__(self, name):
+        return name
+
+
+def test_a_name_in_the_memory_of_another_one_is_itself(lua):
+    assert (
+        lua.eval(
+            """(function(o)
+          local wrong = 0
+          for i = 1, 100 do
+            local name = i % 2 == 0 and ("name %d"):format(i) or ("name %d %d"):format(i + 1, i)
+            if o[name] ~= name then wrong = wrong + 1 end
+            name = nil
+            collectgarbage()
+          end
+          return wrong
+        end)(...)""",
+            mf.luajit.as_attrgetter(Echo()),
+        )
+        == 0
+    )
+
+
+def test_a_name_that_is_no_text_is_an_error_of_the_codec(lua):
+    with pytest.raises(UnicodeDecodeError):
+        lua.eval("(...)['\\255']", mf.luajit.as_attrgetter(Echo()))
+
+
+def test_a_key_that_a_handler_makes_a_name_of_is_asked_for_each_time(lua):
+    names = iter(["a", "b", "c", "d"])
+    lua.set_overflow_handler(lambda number: next(names))
+    t, key = lua.table(a=1, b=2, c=3, d=4), 2**70
+    assert [t[key] for _ in range(4)] == [1, 2, 3, 4]
+
+
 def test_text_that_is_none_is_an_error_each_time(lua):
     t = lua.eval("{'ok', '\\255', 'ok', key = '\\255'}")
     for _ in range(3):
