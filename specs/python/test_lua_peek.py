@@ -313,9 +313,10 @@ def test_items_of_every_kind_come_out_of_an_iterator(lua):
     kinds = lua.execute("local t = {} for x in python.iter(...) do t[#t + 1] = type(x) end return t", items)
     plain = ["number", "userdata", "string", "userdata", "userdata", "number", "userdata", "table"]
     assert list(kinds.values()) == [*plain, "userdata", "boolean"]
-    failing = (1 // (3 - i) for i in range(9))
-    with pytest.raises(ZeroDivisionError):
-        lua.execute("for x in python.iter(...) do end", failing)
+    for way in ("iter", "iterex", "enumerate"):
+        failing = (1 // (3 - i) for i in range(9))
+        with pytest.raises(ZeroDivisionError):
+            lua.execute(f"for x in python.{way}(...) do end", failing)
 
 
 def test_attributes_of_every_kind_again_and_again(lua):
