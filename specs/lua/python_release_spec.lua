@@ -478,7 +478,6 @@ local CALLS = {
   ["what is closed"] = function() local o = main.Odd() py.close(o.x) py.close(o) end,
   ["tensors"] = function() return py.object(mf.zeros(3)).shape, main.call(function(t) return t end, mf.zeros(2)) end,
 }
-local SMALLEST = 8 -- bytes; no object is as small
 local function settle()
   collectgarbage() collectgarbage() py.collect()
   allocated.collect()
@@ -493,7 +492,7 @@ for name, call in pairs(CALLS) do
     local now = allocated.allocated() + 16 * sys.getrefcount(builtins.SystemError)
     least, before = batch > 0 and math.min(least, now - before) or least, now
   end
-  if least >= 200 * SMALLEST then print(name, least) end
+  if least >= 200 * 8 then print(name, least) end -- no object is as small as 8 bytes
 end
 ]], exactly())
     assert.are.equal("", text)

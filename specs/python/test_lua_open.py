@@ -13,6 +13,7 @@ import pytest
 
 import dlpack_abi as abi
 import moonferry as mf
+import scarce
 from moonferry import _lua
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -243,3 +244,29 @@ print(b"caf\\xe9" in os.fsencode(mf.__file__), lua.execute("return (require 'moo
     env = {**os.environb, b"PYTHONPATH": folder}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "True [1.0, 1.0]\n"), done.stderr
+
+
+HOSTS = """
+local ffi = require "ffi"
+ffi.cdef "void scarce_arm(long); long scarce_failed(void);"
+local py = require "moonferry.python"
+local nth, failed = -1, 1
+while failed ~= 0 do
+  nth = nth + 1
+  ffi.C.scarce_arm(nth)
+  local ok, message = pcall(py.start)
+  failed = tonumber(ffi.C.scarce_failed())
+  ffi.C.scarce_arm(-1)
+  assert(ok == (failed == 0) and (ok or message:find "memory"), message)
+end
+py.exec "import gc; gc.collect()"
+print(nth > 1, py.eval "sum(type(thing).__name__ == 'State' for thing in gc.get_objects())")
+"""
+
+
+def test_a_lua_program_that_had_no_memory_for_python_has_one_state_at_last():
+    folder = mf.get_lua_path()
+    path = f"{folder}/?.lua;{folder}/?/init.lua"
+    env = {**scarce.preloaded(), "LUA_PATH": path, "MOONFERRY_PYTHON": sys.executable}
+    done = subprocess.run(["luajit", "-e", HOSTS], env=env, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "true\t1\n", "")

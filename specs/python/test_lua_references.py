@@ -10,6 +10,7 @@ import pytest
 import moonferry as mf
 
 TIMES = 20
+BEGUN = "(function() local co = coroutine.create(coroutine.yield) coroutine.resume(co) return co end)()"
 
 
 class Thing:
@@ -320,3 +321,18 @@ def test_a_scope_closes_what_functions_of_the_state_itself_gave_in_it(lua):
     end""")
     ok, error = run(o)
     assert not ok and "closed" in str(error)
+
+
+@pytest.mark.parametrize("source", ["{}", "print", "newproxy()", BEGUN])
+def test_a_lua_object_that_goes_is_in_nobodys_sight(lua, source):
+    """Code that runs meanwhile and asks the collector for all that there is."""
+    seen, value = [], lua.eval(source)
+    kind = type(value)
+
+    def count(*event):
+        seen.append(sum(type(o) is kind for o in gc.get_objects()))
+
+    reference = weakref.ref(value, count)
+    count()
+    del value
+    assert seen[1] == seen[0] - 1 and reference() is None

@@ -242,21 +242,6 @@ def test_lua_objects_can_be_referred_to_weakly(lua):
     assert weakref.ref(generator)() is generator
 
 
-@pytest.mark.parametrize("source", ["{}", "print", "newproxy()", BEGUN])
-def test_a_lua_object_that_goes_is_in_nobodys_sight(lua, source):
-    """Code that runs meanwhile and asks the collector for all that there is."""
-    seen, value = [], lua.eval(source)
-    kind = type(value)
-
-    def count(*event):
-        seen.append(sum(type(o) is kind for o in gc.get_objects()))
-
-    reference = weakref.ref(value, count)
-    count()
-    del value
-    assert seen[1] == seen[0] - 1 and reference() is None
-
-
 def test_a_class_of_lua_objects_goes_with_those_it_has():
     class Own(lj.LuaObject):
         __slots__ = ()

@@ -1,0 +1,131 @@
+-- How a hosted Python, a script and a program of C's end where one of them is still at work: threads of Python's that
+-- are inside, what a program has finalized by itself, a child that another thread than main has forked.
+local helper = require "helper"
+local process = require "process"
+local py = require "moonferry.python"
+
+after_each(function()
+  collectgarbage()
+  collectgarbage()
+  py.collect()
+  helper.nothing_left()
+end)
+
+local prelude = 'local py = require "moonferry.python"\n'
+local engine = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine"
+
+describe("the end of a Lua state", function()
+  it("waits for the call that a thread of Python's has there", function()
+    local text = process.runs(prelude .. [[
+local ffi = require "ffi"
+goes_on = ffi.new "char[1]" -- which Lua sets without letting the thread in
+py.main.address = tonumber(ffi.cast("intptr_t", goes_on))
+py.exec "import ctypes, threading\ninside = threading.Event(); goes_on = ctypes.c_char.from_address(address)"
+py.exec "def wait():\n    inside.set()\n    while goes_on.value == b'\\0': pass"
+py.exec "def begin(call):\n    threading.Thread(target=call).start()\n    inside.wait()"
+py.main.begin(function()
+  py.main.wait()
+  print "the thread comes out"
+end)
+print "the end"
+goes_on[0] = 1
+]])
+    assert.are.equal("the end\nthe thread comes out\n", text)
+  end)
+end)
+
+describe("mf_guest_collect and mf_guest_finish", function()
+  it("lets Python's threads run when it is done", function()
+    local text = process.runs(prelude .. [[
+py.exec [=[
+import os, threading
+reader, writer = os.pipe()
+given = threading.Event()
+class Given:
+    def __del__(self): given.set()
+def work():
+    given.wait()
+    os.write(writer, b"a thread\n")
+threading.Thread(target=work, daemon=True).start()
+]=]
+local pipe, object = io.open(("/proc/self/fd/%d"):format(py.main.reader)), py.main.Given()
+object = nil
+collectgarbage() collectgarbage()
+assert(require("moonferry.lib").mf_guest_collect(nil) == 0)
+print(pipe:read())
+]])
+    assert.are.equal("a thread\n", text)
+  end)
+
+  it("do nothing where a program has finalized Python by itself", function()
+    local text = process.runs(prelude .. [[
+local C, ffi = require "moonferry.lib", require "ffi"
+ffi.cdef "int PyGILState_Ensure(void); int Py_FinalizeEx(void);"
+local dropped = py.list { 1 }
+ffi.C.PyGILState_Ensure()
+ffi.C.Py_FinalizeEx()
+dropped = nil
+collectgarbage() collectgarbage()
+print(C.mf_guest_collect(nil), C.mf_guest_finish(0, nil, nil))
+]])
+    assert.are.equal("0\t0\n", text)
+  end)
+end)
+
+describe("a child that another thread than main has forked", function()
+  it("goes on with Python when that thread has ended", function()
+    local text = process.runs([==[
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import os, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
+def go_on():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":  # until the main thread has ended
+        time.sleep(0.001)
+    print("the child goes on", flush=True)
+    os._exit(7)
+pid = os.fork()
+if pid == 0:
+    threading.Thread(target=go_on, daemon=True).start()
+else:
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+]]
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("the child goes on\n7\n", text)
+  end)
+end)
+
+describe("a Lua function that a thread of Python's is in when the script ends", function()
+  it("has all that it uses until it has returned, while nobody else gets in", function()
+    local text = process.runs [==[
+local mf, py = require "moonferry", require "moonferry.python"
+py.exec [[
+import threading
+inside, let_go = threading.Event(), threading.Event()
+def work(function):
+    print(function(), flush=True)
+def knock(function):
+    try:
+        while True:
+            function()
+    except RuntimeError as error:
+        print(error, flush=True)
+    let_go.set()
+def start(function, another):
+    threading.Thread(target=work, args=[function]).start()
+    inside.wait()
+    threading.Thread(target=knock, args=[another], daemon=True).start()
+]]
+local inside, let_go, t = py.main.inside, py.main.let_go, mf.full({ 100000 }, 3, "float64")
+py.main.start(function()
+  inside:set()
+  let_go:wait()
+  return t:get(99999)
+end, function() end)
+]==]
+    assert.are.equal("this Lua state was closed\n3\n", text)
+  end)
+end)
