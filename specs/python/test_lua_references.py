@@ -98,13 +98,14 @@ def test_a_way_leaves_the_references_that_were_there(way, unpack):
     run = lua.eval(f"function() {WAYS[way]} end")
     for _ in range(2):
         run()
-    counted = o, array, NoItem, sys.intern("__dlpack__")
+    counted, name = (o, array, NoItem), sys.intern("__dlpack__")
     lua.gccollect()
-    before = references(*counted)
+    before, of_name = references(*counted), sys.getrefcount(name)
     for _ in range(TIMES):
         run()
     lua.gccollect()
     assert references(*counted) == before
+    assert sys.getrefcount(name) < of_name + TIMES // 2  # others use it, too
 
 
 def test_from_python_on_the_references_are_those_that_were_there(lua):
