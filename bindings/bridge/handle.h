@@ -44,10 +44,13 @@ enum { MF__FAULT_WHERE = 1, MF__FAULT_STACK };
  * exception. Returns ${object}. */
 PyObject *mf__hold(lua_State *L, PyObject *object);
 
-/* Set by the handler of SIGINT, where Python itself would not look for it. Whether that has become an exception, which
- * is pending then; and raises that. */
+/* Set by the handler of SIGINT, where Python itself would not look for it. */
 extern volatile sig_atomic_t mf__interrupted;
+
+/* Whether such a signal came and became an exception, which is pending then. */
 int mf__interrupt_came(void);
+
+/* Raises that exception, if there is one. */
 void mf__check_interrupt(lua_State *L);
 
 /* py_handle.c: the userdata of a Python object. */

@@ -316,6 +316,16 @@ static PyObject *exception_of_body(lua_State *L) {
   return mf__pending_exception(L);
 }
 
+/* Makes an exception the context of another one, which came while it was on its way and has no context yet. */
+static void came_during(PyObject *exception, PyObject *context) {
+  PyObject *before = PyException_GetContext(exception);
+  if (before == NULL && exception != context) {
+    Py_IncRef(context);
+    PyException_SetContext(exception, context);
+  }
+  Py_DecRef(before);
+}
+
 /* Calls __exit__ with the exception, which Python's own code then sees as the one that is being handled. */
 static PyObject *leave_with(PyObject *exit, PyObject *manager, PyObject *exception) {
   PyObject *type = (PyObject *)Py_TYPE(exception);
@@ -339,8 +349,12 @@ static int verb_leave(lua_State *L) {
   PyObject *pair = mf__held_at(L, 1), *answer;
   mf__close_ref(mf__ref_check(L, 1));
   PyObject *exit = PyTuple_GetItem(pair, 0), *manager = PyTuple_GetItem(pair, 1);
-  PyObject *interrupt = mf__interrupt_came() ? mf__pending_exception(L) : NULL, *exception = interrupt;
-  if (exception == NULL && !lua_toboolean(L, 2)) exception = exception_of_body(L);
+  PyObject *interrupt = mf__interrupt_came() ? mf__pending_exception(L) : NULL;
+  PyObject *exception = lua_toboolean(L, 2) ? NULL : exception_of_body(L);
+  if (interrupt != NULL) {
+    if (exception != NULL) came_during(interrupt, exception);
+    exception = interrupt;
+  }
   if (exception != NULL) {
     MF__OUTSIDE(answer, leave_with(exit, manager, exception));
   } else {

@@ -61,12 +61,7 @@ describe(PAGE, function()
   local found = examples "lua"
   local np = py.import "numpy"
 
-  after_each(function()
-    collectgarbage()
-    collectgarbage()
-    py.collect()
-    helper.nothing_left()
-  end)
+  after_each(helper.nothing_left_by_either)
 
   it("has examples", function()
     assert.is_true(#found >= 6)

@@ -34,6 +34,14 @@ function helper.nothing_left()
   assert.are.same({ tensors = 0, storages = 0, bytes = 0, blocks = 0 }, mf.ledger())
 end
 
+--- The same where Python is hosted, too: its collector lets go of what Lua's has left to it.
+function helper.nothing_left_by_either()
+  collectgarbage()
+  collectgarbage()
+  require("moonferry.python").collect()
+  helper.nothing_left()
+end
+
 --- What `work` leaves to the collector: by how much each count of the ledger grows while nothing is collected. `settle`
 --- is called before each count, so that no device is still at work; the default does nothing.
 function helper.left_by(work, settle)

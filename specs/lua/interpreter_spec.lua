@@ -4,9 +4,7 @@ local process = require "process"
 local py = require "moonferry.python"
 
 local shell, run, runs = process.shell, process.run, process.runs
-local read_file, write_file = process.read_file, process.write_file
-
-local prelude = 'local py = require "moonferry.python"\n'
+local read_file, write_file, prelude = process.read_file, process.write_file, process.PRELUDE
 
 describe("a process that hosts Python", function()
   it("ends well with objects alive, twenty times", function()

@@ -1,6 +1,10 @@
 -- Programs that specs run in a process of their own: what is specified is how they start and end.
 local process = {}
 
+-- How a script begins that hosts Python, and the program that is an engine with such scripts.
+process.PRELUDE = 'local py = require "moonferry.python"\n'
+process.ENGINE = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine"
+
 function process.write_file(path, text)
   local file = assert(io.open(path, "w"))
   file:write(text)

@@ -4,15 +4,9 @@ local helper = require "helper"
 local process = require "process"
 local py = require "moonferry.python"
 
-after_each(function()
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  helper.nothing_left()
-end)
+after_each(helper.nothing_left_by_either)
 
-local prelude = 'local py = require "moonferry.python"\n'
-local engine = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine"
+local prelude, engine = process.PRELUDE, process.ENGINE
 
 describe("the end of a Lua state", function()
   it("waits for the call that a thread of Python's has there", function()

@@ -2,9 +2,7 @@
 local process = require "process"
 local py = require "moonferry.python"
 
-local run, runs, shell = process.run, process.runs, process.shell
-
-local prelude = 'local py = require "moonferry.python"\n'
+local run, runs, shell, prelude = process.run, process.runs, process.shell, process.PRELUDE
 
 describe("a hosted Python", function()
   it("has the script's arguments, and finds modules beside the script", function()
@@ -116,11 +114,11 @@ local main = py.main
 local function interrupted() return main.send(2) end
 local _, err = pcall(py.with, main.lock, interrupted)
 print(err.type, err.traceback:find "in interrupt" ~= nil, main.lock:locked())
-_, err = pcall(py.with, main.other, function() interrupted() error "no" end)
-print(err.type, main.other:locked())
+_, err = pcall(py.with, main.other, function() interrupted() error("no", 0) end)
+print(err.type, main.other:locked(), err.__context__)
 print(select("#", py.with(main.contextlib.suppress(py.builtins.KeyboardInterrupt), interrupted)), py.op.add(1, 2))
 ]])
-    assert.are.equal("KeyboardInterrupt\ttrue\tfalse\nKeyboardInterrupt\tfalse\n0\t3\n", text)
+    assert.are.equal("KeyboardInterrupt\ttrue\tfalse\nKeyboardInterrupt\tfalse\tno\n0\t3\n", text)
   end)
 
   it("is the host's in a Lua function that Python calls", function()
@@ -172,7 +170,7 @@ ffi.C.signal(2, ffi.C._exit)
 thread "require('moonferry.python').import 'json'"
 join()
 print(ffi.C.signal(2, nil) == ffi.cast("handler", ffi.C._exit))
-]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+]], "", process.ENGINE)
     assert.are.equal("true\n", text)
   end)
 
@@ -185,7 +183,7 @@ join()
 ffi.C.signal(2, ffi.C._exit)
 local py = require "moonferry.python"
 print(py.import("json").dumps(1), ffi.C.signal(2, nil) == ffi.cast("handler", ffi.C._exit))
-]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+]], "", process.ENGINE)
     assert.are.equal("1\ttrue\n", text)
   end)
 

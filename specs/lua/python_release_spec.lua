@@ -26,10 +26,7 @@ end)
 
 after_each(function()
   collectgarbage "restart"
-  collectgarbage()
-  collectgarbage()
-  py.collect()
-  helper.nothing_left()
+  helper.nothing_left_by_either()
 end)
 
 -- Whether anybody still has memory that `body` got as a tensor, once that has returned.

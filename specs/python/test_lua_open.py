@@ -232,6 +232,7 @@ def test_a_class_that_is_no_state_s_gets_none(kind):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+@pytest.mark.skipif(sys.version_info[:2] == (3, 13), reason="3.13 imports no extension module from such a folder")
 @pytest.mark.parametrize("options", ["", "interruptible=True"])
 def test_the_folder_of_the_package_may_have_a_name_that_is_no_text(tmp_path, options):
     folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
