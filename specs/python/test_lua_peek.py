@@ -173,9 +173,11 @@ READS = {"an item": lambda t, steps: t[1], "a step": lambda t, steps: next(steps
 
 
 @pytest.mark.parametrize("read", READS)
-def test_a_handler_for_errors_of_codecs_may_close_the_state(read):
+@pytest.mark.parametrize("before, after", [(0, 0), (0, 7), (7, 0), (5, 20), (20, 5), (8, 0), (40, 7)])
+def test_a_handler_for_errors_of_codecs_may_close_the_state(read, before, after):
+    """Wherever in a text that is none the byte is which no character begins with."""
     lua = mf.Lua()
-    t = lua.eval("{'\\128'}")
+    t = lua.eval("{...}", b"x" * before + b"\x80" + b"x" * after)
     strict, said = codecs.lookup_error("strict"), []
 
     def handle(error):
