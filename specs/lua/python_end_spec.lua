@@ -2,7 +2,6 @@
 -- are inside, what a program has finalized by itself, a child that another thread than main has forked.
 local helper = require "helper"
 local process = require "process"
-local py = require "moonferry.python"
 
 after_each(helper.nothing_left_by_either)
 
