@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("MOONFERRY_BUILD", ROOT / "build" / "dev"))
-MOONFERRY = str(BUILD / "bin" / "moonferry")
+MOONFERRY = os.environ.get("MOONFERRY_PROGRAM", str(BUILD / "bin" / "moonferry"))
+PACKAGE = Path(MOONFERRY).resolve().parents[1]
 LIBRARIES = ROOT / "build" / "sim"
 
 # A race: one stream writes, another reads, and nothing orders them. `order` is what a right program does.

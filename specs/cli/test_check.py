@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import BUILD, MOONFERRY
+from programs import MOONFERRY, PACKAGE
 
 # A library that keeps no more than it must: NumPy's arrays under other names, and what each spec adds.
 GOOD = """
@@ -321,14 +321,14 @@ def test_the_whole_of_torch(tmp_path):
 
 
 def test_a_fault_of_the_check_is_no_finding(tmp_path):
-    tool = BUILD / "python" / "moonferry" / "_tool.py"
+    tool = PACKAGE / "_tool.py"
     done = subprocess.run([sys.executable, tool, "nonsense"], capture_output=True, text=True)
     assert done.returncode == 2 and "moonferry_check.nonsense" in done.stderr
 
 
 def test_the_package_needs_no_extension(tmp_path):
     """In a Python that has neither Moonferry nor the extension for it."""
-    tool = BUILD / "python" / "moonferry" / "_tool.py"
+    tool = PACKAGE / "_tool.py"
     code = "import sys, runpy; sys.modules['moonferry'] = None; sys.argv[1:] = ['run', '--list']; runpy.run_path"
     done = subprocess.run([sys.executable, "-S", "-c", f"{code}({str(tool)!r}, run_name='__main__')"],
                           capture_output=True, text=True)  # fmt: skip

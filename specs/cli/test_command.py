@@ -11,9 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import BUILD, MOONFERRY, ROOT
-
-PACKAGE = BUILD / "python" / "moonferry"
+from programs import MOONFERRY, PACKAGE, ROOT
 
 
 def moonferry(*words, **rest):
@@ -93,7 +91,7 @@ def test_built_where_there_is_no_luajit(tmp_path):
 
 
 def test_python_m_moonferry():
-    env = {**os.environ, "PYTHONPATH": str(BUILD / "python")}
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     module = [sys.executable, str(PACKAGE / "__main__.py")]
     done = subprocess.run([*module, "sim", "--", "sh", "-c", "exit 9"], capture_output=True, text=True, env=env)
     assert done.returncode == 9, done.stderr

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-from programs import BUILD, MOONFERRY
+from programs import MOONFERRY, PACKAGE
 
 
 def doctor(folder, *words, **settings):
@@ -28,7 +28,7 @@ def test_what_is_found(tmp_path):
     assert status == 0
     assert found["luajit"]["version"].startswith("LuaJIT 2.1")
     assert (found["luajit"]["jit"], found["luajit"]["gc64"]) == (True, True)
-    assert found["moonferry"]["library"].startswith(str((BUILD / "python").resolve()))
+    assert found["moonferry"]["library"].startswith(str(PACKAGE.parent))
     assert found["python"]["executable"] == sys.executable and found["python"]["from"] == "MOONFERRY_PYTHON"
     assert found["python"]["hosted"] is True and "libpython" in found["python"]["library"]
     assert found["python"]["moonferry"] == found["program"]["version"] == found["moonferry"]["version"]
@@ -56,7 +56,7 @@ def test_it_begins_with_a_verdict(tmp_path):
     assert lines[2:6] == [
         "array libraries: numpy", "installed, and cannot be used: broken", "not installed: missing", "",
     ]  # fmt: skip
-    simulated = doctor(tmp_path, "numpy", LD_LIBRARY_PATH=str(BUILD / "python" / "moonferry" / "sim" / "cuda"))
+    simulated = doctor(tmp_path, "numpy", LD_LIBRARY_PATH=str(PACKAGE / "sim" / "cuda"))
     assert simulated.stdout.splitlines()[1] == "GPUs: 2 of cuda"
     without = doctor(tmp_path, "numpy", MOONFERRY_PYTHON="/no/such/python")
     assert re.match("not ok: Lua works, Python cannot be used: .*/no/such/python", without.stdout)
@@ -73,7 +73,7 @@ def test_of_the_known_libraries_those_are_shown_that_are_installed(tmp_path):
 
 
 def test_drivers(tmp_path):
-    found, _ = facts(tmp_path, "none", LD_LIBRARY_PATH=str(BUILD / "python" / "moonferry" / "sim" / "cuda"))
+    found, _ = facts(tmp_path, "none", LD_LIBRARY_PATH=str(PACKAGE / "sim" / "cuda"))
     cuda, rocm = found["drivers"]["cuda"], found["drivers"]["rocm"]
     assert cuda["devices"] == 2 and cuda["library"].endswith("sim/cuda/libcuda.so.1") and int(cuda["version"]) > 11000
     assert rocm["devices"] == 0 and "libamdhip64" in rocm["reason"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import BUILD, MOONFERRY
+from programs import MOONFERRY, PACKAGE
 
 
 def environment(folder, **settings):
@@ -158,7 +158,7 @@ def test_python_is_hosted_without_a_variable(moonferry, tmp_path):
     print(t:get(0), py.import "moonferry".__file__)
     """
     done = moonferry("-e", code)
-    assert done.stdout == f"9\t{BUILD.resolve()}/python/moonferry/__init__.py\n", done.stderr
+    assert done.stdout == f"9\t{PACKAGE}/__init__.py\n", done.stderr
 
 
 @pytest.mark.parametrize(

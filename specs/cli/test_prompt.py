@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import BUILD, MOONFERRY, ROOT
+from programs import MOONFERRY, PACKAGE, ROOT
 from terminal import Terminal
 
 try:
@@ -23,7 +23,7 @@ HISTEDIT = Path("/usr/include/histedit.h")
 def plain_environment(folder, **settings):
     drop = ("LUA_", "MOONFERRY_", "PYTHON", "XDG_", "VIRTUAL_ENV", "SIM_")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
-    python = {"MOONFERRY_PYTHON": sys.executable, "PYTHONPATH": str(BUILD / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    python = {"MOONFERRY_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     return {**clean, **python, "HOME": str(folder), "TERM": "xterm", **settings}
 
 

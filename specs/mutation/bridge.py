@@ -16,9 +16,8 @@ from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
 BINDINGS = ROOT / "bindings"
-FILES = [f"{name}.c" for name in (
-    "call_in door guard lock lua_call pressure refs scope stacks state stop stop_hook tensor".split()
-)]  # fmt: skip
+FOLDERS = ("bridge", "lua", "python/lua")
+FILES = [f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((BINDINGS / folder).glob("*.c"))]
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
 UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge
@@ -56,7 +55,7 @@ class Marked:
 class Bridge(Judge):
     """The two modules and the specs that load one of them."""
 
-    folders, files, objects = ("bridge", "lua", "python/lua"), FILES, "bridge"
+    folders, files, objects = FOLDERS, FILES, "bridge"
     targets = TARGETS
 
     def __init__(self):
@@ -142,6 +141,10 @@ class Bridge(Judge):
     def link_mutants(self, kind, path, folder):
         return self.link_package(folder, {path: folder / "mutants.o"})
 
+    def object_of(self, path):
+        """As the build links it."""
+        return f"CMakeFiles/{self.objects}.dir/{path.relative_to(ROOT)}.o"
+
     def link_package(self, folder, objects):
         """A copy of the package, linked with these objects of some of its files."""
         package = folder / "python"
@@ -151,7 +154,7 @@ class Bridge(Judge):
             text = build(["ninja", "-C", DEV, "-t", "commands", target]).splitlines()[-1]
             words = shlex.split(text.removeprefix(": && ").removesuffix(" && :").replace(r"\$", "$"))
             for path, output in objects.items():
-                words[words.index(f"CMakeFiles/{self.objects}.dir/{path.relative_to(ROOT)}.o")] = output
+                words[words.index(self.object_of(path))] = output
             words[words.index("-o") + 1] = package / "moonferry" / name
             build(words, DEV)
         return package

@@ -31,7 +31,8 @@ def environment(where):
     """What makes a process use the package that is there."""
     lua = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua;{ROOT}/specs/lua/?.lua;;"
     return {"LUA_PATH": lua, "MOONFERRY_BUILD": str(DEV), "MOONFERRY_PYTHON": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0")}  # fmt: skip
+            "PYTHONPATH": str(where), "MOONFERRY_LIBRARY": str(where / "moonferry/libmoonferry.so.0"),
+            "MOONFERRY_PROGRAM": str(where / "moonferry/bin/moonferry")}  # fmt: skip
 
 
 def of_device(device):
