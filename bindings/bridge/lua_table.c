@@ -161,16 +161,14 @@ static int step_body(lua_State *L, void *data) {
       return 0;
     }
   } while (was_element(L, iterator));
-  step->result = mf__hold(L, item_at(L, table + 1, iterator->what));
+  /* What the conversion runs may step further, or to the end. */
   lua_pushvalue(L, table + 1);
-  if (iterator->table == NULL) {
-    lua_pop(L, 1); /* ended by what ran meanwhile */
-  } else if (iterator->ref == LUA_NOREF) {
+  if (iterator->ref == LUA_NOREF) {
     iterator->ref = mf__anchor(L, mf__top->state);
   } else {
     lua_rawseti(L, LUA_REGISTRYINDEX, iterator->ref);
   }
-  mf__take();
+  step->result = item_at(L, table + 1, iterator->what);
   return 0;
 }
 
@@ -206,11 +204,12 @@ static int push_element(lua_State *L, struct iterator *iterator) {
   return 0;
 }
 
-/* What the step to an element gives, of its ${value}: taken over, unused for keys, maybe NULL with an exception. */
-static PyObject *element(const struct iterator *iterator, PyObject *value) {
-  if (iterator->what == KEYS) return PyLong_FromLong(iterator->index);
-  if (iterator->what == VALUES || value == NULL) return value;
-  PyObject *index = PyLong_FromLong(iterator->index);
+/* What the step to the element at ${at} gives, of its ${value}: taken over, unused for keys, maybe NULL with an
+ * exception. */
+static PyObject *element(int what, int at, PyObject *value) {
+  if (what == KEYS) return PyLong_FromLong(at);
+  if (what == VALUES || value == NULL) return value;
+  PyObject *index = PyLong_FromLong(at);
   PyObject *pair = index != NULL ? PyTuple_New(2) : NULL;
   if (pair == NULL) {
     Py_DecRef(index);
@@ -246,8 +245,10 @@ static int next_body(lua_State *L, void *data) {
     lua_settop(L, top);
     return step_body(L, step);
   }
+  /* Kept here, because what the conversion runs may step further. */
+  const int at = iterator->index;
   PyObject *value = iterator->what == KEYS ? NULL : mf__to_python(L, lua_gettop(L));
-  step->result = element(iterator, value);
+  step->result = element(iterator->what, at, value);
   if (step->result == NULL) mf__raise(L);
   return 0;
 }
@@ -259,7 +260,7 @@ static int has_step_left(struct iterator *iter, mf__value **table, PyObject **re
   PyObject *value = NULL;
   mf__section_begin(&section);
   const int at_end = iter->table == NULL, taken = !at_end && next_unprotected(iter, &value);
-  if (taken) *result = element(iter, value);
+  if (taken) *result = element(iter->what, iter->index, value);
   *table = iter->table;
   if (!at_end && !taken) Py_IncRef((PyObject *)*table);
   mf__section_end(&section);
