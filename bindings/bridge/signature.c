@@ -4,12 +4,40 @@
  *   copy.copy, deepcopy     the function itself, as of a Python function: so a model with a hook can be copied
  *
  * Must not know: how a function is called. */
+#include <string.h>
+
 #include "objects.h"
+
+#define MORE "_more"
 
 struct names {
   mf__value *function;
   PyObject *list;
 };
+
+/* By their text, whatever == is for a str of a codec's own class. */
+static int is_taken(PyObject *list, PyObject *name) {
+  int taken = PyUnicode_CompareWithASCIIString(name, MORE) == 0;
+  for (Py_ssize_t i = 0; i < PyList_Size(list) && !taken; i++)
+    taken = PyUnicode_Compare(PyList_GetItem(list, i), name) == 0;
+  return taken;
+}
+
+/* Appends a name, taken over, as a signature can have it: Lua takes any character, and a name again. -1: an error. */
+static int append_name(PyObject *list, PyObject *name) {
+  if (name != NULL && !PyUnicode_IsIdentifier(name)) {
+    Py_DecRef(name);
+    name = PyUnicode_FromString("_");
+  }
+  while (name != NULL && is_taken(list, name)) {
+    PyObject *other = PyUnicode_FromFormat("_%U", name);
+    Py_DecRef(name);
+    name = other;
+  }
+  int status = name != NULL ? PyList_Append(list, name) : -1;
+  Py_DecRef(name);
+  return status;
+}
 
 /* A list of the function's parameters. One of C, or without debug information, tells none. */
 static int names_body(lua_State *L, void *data) {
@@ -19,9 +47,7 @@ static int names_body(lua_State *L, void *data) {
   int known = lua_type(L, -1) == LUA_TFUNCTION && !lua_iscfunction(L, -1);
   const char *name = known ? lua_getlocal(L, NULL, 1) : NULL;
   for (int i = 2; name != NULL; i++) {
-    PyObject *text = mf__hold(L, PyUnicode_FromString(name));
-    if (PyList_Append(list, text) != 0) mf__raise(L);
-    mf__drop();
+    if (append_name(list, mf__text_of_error(name, strlen(name))) != 0) mf__raise(L);
     name = lua_getlocal(L, NULL, i);
   }
   names->list = mf__take();
@@ -43,7 +69,7 @@ static int add_parameters(PyObject *inspect, PyObject *parameters, PyObject *nam
   for (Py_ssize_t i = 0; i < PyList_Size(names); i++) {
     if (add_parameter(inspect, parameters, PyList_GetItem(names, i), "POSITIONAL_ONLY") != 0) return -1;
   }
-  PyObject *more = PyUnicode_FromString("_more");
+  PyObject *more = PyUnicode_FromString(MORE);
   int status = more != NULL ? add_parameter(inspect, parameters, more, "VAR_POSITIONAL") : -1;
   Py_DecRef(more);
   return status;

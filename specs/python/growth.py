@@ -153,7 +153,7 @@ CALLS = {
     "an error of Lua's through Python": in_lua("return pcall(...)", lambda: lua.eval("function() error {} end")),
     "text of Lua's through Python": in_lua("return pcall(...)", lambda: lua.eval("function() error(('x'):rep(9)) end")),
     "text that Lua cannot read": lambda: refused(lua.execute, "this is ("),
-    "a signature": lambda: inspect.signature(lua.eval("function(a, b) end")),
+    "a signature": lambda: inspect.signature(lua.eval("function(a, a, \u2192) end")),
     "a copy of a function": lambda: copy.deepcopy(fails),
     "fields": lambda: (
         table[1],

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import gc
+import inspect
 import sys
 
 import allocated
@@ -262,3 +263,24 @@ def test_a_coroutine_that_has_begun_is_not_one_to_begin(lua, how):
 def test_a_coroutine_that_python_was_given_can_be_begun_by_lua(lua):
     code = "local f = ... local co = coroutine.create(function(x) return x + 1 end) f(co)"
     assert lua.execute(f"{code} return coroutine.resume(co, 4)", lambda coroutine: None) == (True, 5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "parameters", "signature"),
+    [
+        ("UTF-8", "from, class", "(from, class, /, *_more)"),
+        ("UTF-8", "_, _, __", "(_, __, ___, /, *_more)"),
+        ("UTF-8", "_more", "(__more, /, *_more)"),
+        ("UTF-8", "é, →, x", "(é, _, x, /, *_more)"),
+        ("latin-1", "é", "(é, /, *_more)"),
+        (None, "é, a, a", "(é, a, _a, /, *_more)"),
+    ],
+)
+def test_a_signature_has_names_that_python_can_have(encoding, parameters, signature):
+    function = mf.Lua(encoding=encoding).eval(f"function({parameters}) end")
+    assert str(inspect.signature(function)) == signature
+
+
+def test_parameters_are_named_whatever_is_no_text():
+    lua = mf.Lua(encoding=None, source_encoding="latin-1")
+    assert str(inspect.signature(lua.eval("function(é, b) end"))) == "(é, b, /, *_more)"
