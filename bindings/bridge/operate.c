@@ -78,7 +78,7 @@ static int object_len(lua_State *L) {
   Py_ssize_t length;
   MF__OUTSIDE(length, PyObject_Size(object));
   if (length < 0) mf__raise(L);
-  lua_pushnumber(L, (double)length);
+  mf__to_lua(L, PyLong_FromSsize_t(length)); /* not every one is a number of Lua's */
   return 1;
 }
 

@@ -305,6 +305,12 @@ def test_operators_on_objects(lua):
     assert lua.eval("(function(a, b) return a == b, a < b end)(...)", (1,), (2,)) == (False, True)
 
 
+def test_a_length_that_is_no_number_of_lua_s_is_an_error_as_any_other(lua):
+    assert lua.eval("#(...)", range(2**53)) == 2**53
+    with pytest.raises(OverflowError):
+        lua.eval("#(...)", range(2**53 + 1))
+
+
 class Fails:
     """Nothing can be done with it."""
 
