@@ -222,9 +222,11 @@ static PyObject *name_of(PyObject *given) {
 static int is_called(PyObject *exception, PyObject *given) {
   PyObject *name = name_of(given);
   PyObject *order = name != NULL ? PyObject_GetAttrString(class_of(exception), "__mro__") : NULL;
-  Py_ssize_t count = order != NULL ? PyTuple_Size(order) : -1;
+  PyObject *classes = order != NULL ? PySequence_Tuple(order) : NULL; /* a metaclass may say anything of it */
+  Py_ssize_t count = classes != NULL ? PyTuple_Size(classes) : -1;
   int found = count < 0 ? -1 : 0;
-  for (Py_ssize_t i = 0; i < count && found == 0; i++) found = has_name(PyTuple_GetItem(order, i), name);
+  for (Py_ssize_t i = 0; i < count && found == 0; i++) found = has_name(PyTuple_GetItem(classes, i), name);
+  Py_DecRef(classes);
   Py_DecRef(order);
   Py_DecRef(name);
   return found;

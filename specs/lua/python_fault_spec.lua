@@ -89,6 +89,35 @@ def outer():
     assert.is_true(py.is_instance(b, py.import("types").ModuleType))
     assert.is_true(py.is_instance(nil, b.type(py.None)))
     assert.matches("TypeError", tostring(failure(err.is, err, 5)))
+    assert.matches("the error of a Python exception is expected, not a number$", failure(err.is, 5))
+  end)
+
+  it("says of what class it is where a metaclass tells its bases", function()
+    py.exec "class Meta(type): __mro__ = property(lambda cls: cls.told)"
+    py.exec "class Told(Exception, metaclass=Meta): told = [KeyError]"
+    local err = failure(py.raise, py.main.Told)
+    assert.is_true(err:is "KeyError")
+    assert.is_false(err:is "Told")
+    py.main.Told.told = py.tuple {}
+    assert.is_false(err:is "Told")
+    py.main.Told.told = 5
+    assert.matches("TypeError: 'int' object is not iterable", tostring(failure(err.is, err, "Told")))
+  end)
+
+  it("has Python's traceback and, on lines of its own, Lua's", function()
+    local err = raised()
+    assert.matches("^Traceback .*\nLeak: leak in the hull\nstack traceback:\n", err.traceback)
+    assert.are.equal(tostring(err), debug.getmetatable(err).__tostring(err, "more"))
+    assert.matches("an exception's fields have names$", failure(function() return err[5] end))
+  end)
+
+  it("is named where its text fails, and still traced", function()
+    py.exec "class Mute(Exception):\n    def __str__(self): raise KeyError"
+    py.exec "def mute(): raise Mute"
+    local err = failure(py.main.mute)
+    assert.matches("^Mute\nTraceback ", tostring(err))
+    assert.matches("%d: Mute$", tostring(failure(function() py.raise(py.main.Mute) end)))
+    assert.matches("^Traceback ", err.traceback)
   end)
 
   it("is the exception itself wherever it is passed", function()

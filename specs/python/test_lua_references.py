@@ -2,7 +2,9 @@
 
 import codecs
 import gc
+import inspect
 import sys
+import traceback
 import weakref
 
 import pytest
@@ -75,6 +77,8 @@ WAYS = {
     "an overflow handler": "python.set_overflow_handler(o) big() python.set_overflow_handler(nil)",
     "a tensor of what is none": "return pcall(python.tensor, o)",
 }
+
+FIELDS = ["type", "message", "traceback", "where", "class", "value"]
 
 
 def references(*objects):
@@ -337,3 +341,38 @@ def test_a_lua_object_that_goes_is_in_nobodys_sight(lua, source):
     count()
     del value
     assert seen[1] == seen[0] - 1 and reference() is None
+
+
+@pytest.mark.parametrize("module", ["__main__", "elsewhere"])
+@pytest.mark.parametrize("code", [*(f"e.{name}" for name in FIELDS), "tostring(e)", "e:is 'other'"])
+def test_what_lua_reads_of_an_exception_keeps_its_references(lua, code, module):
+    class Fails(Exception):
+        pass
+
+    Fails.__module__, Fails.__qualname__, Fails.__name__ = (f"{module}{'':.0}", f"Own{module}", f"Bare{module}")
+    error = Fails("why")
+    read = lua.eval(f"function(f) local _, e = pcall(f) return {code} end")
+
+    def fails():
+        error.__traceback__ = None
+        raise error
+
+    read(fails)
+    counted = (Fails, error, Fails.__mro__, Fails.__module__, Fails.__qualname__, Fails.__name__, traceback)
+    lua.gccollect()
+    before, of_nothing = references(*counted), sys.getrefcount("")
+    for _ in range(TIMES):
+        read(fails)
+    lua.gccollect()
+    assert references(*counted) == before
+    assert sys.getrefcount("") < of_nothing + TIMES // 2  # others use it, too
+
+
+def test_a_signature_keeps_its_references(lua):
+    function = lua.eval("function(a) end")
+    inspect.signature(function)
+    of_module, of_type = references(inspect, inspect.Parameter)
+    for _ in range(TIMES):
+        inspect.signature(function)
+    after = references(inspect, inspect.Parameter)
+    assert after[0] == of_module and after[1] < of_type + TIMES // 2  # what it makes may have one more
