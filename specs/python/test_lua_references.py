@@ -376,3 +376,14 @@ def test_a_signature_keeps_its_references(lua):
         inspect.signature(function)
     after = references(inspect, inspect.Parameter)
     assert after[0] == of_module and after[1] < of_type + TIMES // 2  # what it makes may have one more
+
+
+def test_names_of_fields_are_kept_but_not_all_of_them(lua):
+    names = [sys.intern(f"one of many names {i}") for i in range(2000)]
+    read = lua.eval("function(o, names) for i, name in ipairs(names) do assert(o[name] == name) end end")
+    read(type("Echo", (), {"__getattr__": lambda self, name: name})(), lua.table_from(names))
+    lua.gccollect()
+    before = sum(references(*names))
+    read(type("Echo", (), {"__getattr__": lambda self, name: name})(), lua.table_from(names))
+    lua.gccollect()
+    assert sum(references(*names)) < before + len(names) // 2

@@ -240,3 +240,10 @@ def test_an_iteration_goes_on_after_a_value_that_is_no_text(code):
         except UnicodeDecodeError:
             seen.append("?")
     assert sorted(seen[:3]) == ["?", "a", "c"] and seen[3] is None
+
+
+def test_a_field_has_the_encoding_of_strings_where_the_code_has_another():
+    table = mf.Lua(encoding="latin-1", source_encoding="UTF-8").table_from({"é": 1})
+    assert table.é == table["é"] == 1
+    table.é = 2
+    assert dict(table) == {"é": 2}
