@@ -387,3 +387,19 @@ def test_names_of_fields_are_kept_but_not_all_of_them(lua):
     read(type("Echo", (), {"__getattr__": lambda self, name: name})(), lua.table_from(names))
     lua.gccollect()
     assert sum(references(*names)) < before + len(names) // 2
+
+
+def test_iterators_and_names_that_are_set_keep_their_references(lua):
+    table, name = lua.table(1, 2), sys.intern("a name that is set")
+    kind = type(iter(table))
+
+    def use():
+        setattr(table, name, 1)
+        assert len(list(table.items())) == 3 and iter(table) is not None
+
+    for _ in range(3):
+        use()
+    before = references(kind, name)
+    for _ in range(TIMES):
+        use()
+    assert references(kind, name) == before

@@ -247,3 +247,9 @@ def test_a_field_has_the_encoding_of_strings_where_the_code_has_another():
     assert table.é == table["é"] == 1
     table.é = 2
     assert dict(table) == {"é": 2}
+
+
+def test_the_text_of_an_iterator_says_of_which_table_it_is(lua):
+    items = lua.table(1).items()
+    assert repr(items).startswith("LuaIter(<Lua table at ")
+    assert list(items) == [(1, 1)] and repr(items) == "LuaIter(None)"
