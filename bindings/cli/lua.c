@@ -85,10 +85,11 @@ static int control_compiler(lua_State *L, char option, const char *text) {
       "if option == 'j' and (text == 'on' or text == 'off' or text == 'flush') then return jit[text]() end\n"
       "local name, rest = text:match('^([^=]+)=?(.*)$')\n"
       "local words = {}\n"
-      "for word in (option == 'O' and text or rest):gmatch('[^,]+') do words[#words + 1] = word end\n"
+      "for word in (option == 'O' and text or rest or ''):gmatch('[^,]+') do words[#words + 1] = word end\n"
       "local found, module = pcall(require, option == 'O' and 'jit.opt' or 'jit.' .. (name or ''))\n"
-      "if not found then error('-j: ' .. text .. ' is neither on, off or flush nor a module jit.*', 0) end\n"
-      "local ok, why = pcall(module.start, unpack(words))\n"
+      "local known = found and type(module) == 'table' and module.start\n"
+      "if not known then error('-j: ' .. text .. ' is neither on, off or flush nor a module jit.*', 0) end\n"
+      "local ok, why = pcall(known, unpack(words))\n"
       "if not ok then error(why, 0) end\n";
   const int loaded = luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry");
   lua_pushlstring(L, &option, 1);

@@ -116,12 +116,17 @@ def test_errors_that_are_clearer_than_luajits(moonferry):
     assert (done.returncode, done.stderr) == (1, 'moonferry: (error object is { why = "x" })\n')
     done = moonferry("-e", "error(newproxy())")
     assert done.returncode == 1 and done.stderr.startswith("moonferry: (error object is userdata: 0x")
-    done = moonferry("-jnonsense", "-e", "print(1)")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "moonferry: -j: nonsense is neither on, off or flush nor a module jit.*\n"
     done = moonferry("-l", "no.such.module")
     assert (done.returncode, done.stdout) == (1, "")
     assert "moonferry: module 'no.such.module' not found:" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["nonsense", "", "=", "=x", ",", "util"])
+def test_what_the_compiler_does_not_know(moonferry, command):
+    """jit.util is a module, but nothing that can be started."""
+    done = moonferry("-j", command, "-e", "print(1)")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"moonferry: -j: {command} is neither on, off or flush nor a module jit.*\n"
 
 
 @pytest.mark.parametrize("words", [("-x",), ("--nothing",), ("-e",), ("-l",), ("-j",), ("-ix",), ("-i", "-l")])
