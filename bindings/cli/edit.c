@@ -2,8 +2,8 @@
  *
  * libedit is looked for when the prompt starts, so that the program needs it neither to build nor to run; the few names
  * and numbers of its interface are declared here, and specs/cli compares them with its header. Invariant: SIGINT is
- * blocked except while this file waits for a key, so that none is lost and none cuts anything else short. It must not
- * know what a line means. */
+ * blocked except while this file waits for a key or a completion is looked for, so that none is lost and none cuts
+ * anything else short. It must not know what a line means. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -42,6 +42,7 @@ static const char *shown_prompt;
 static edit_completer *completer;
 static void *completer_data;
 static volatile sig_atomic_t interrupts, resized;
+static struct sigaction outer; /* what Ctrl-C is outside of this file */
 
 static void on_signal(int number) {
   if (number == SIGINT)
@@ -90,13 +91,30 @@ static int read_wide(EditLine *unused, wchar_t *out) {
   }
 }
 
+/* A table's __index or an attribute of Python's may run code of the user's, and Ctrl-C is for that meanwhile. One that
+ * has come before is for the line. */
+static edit_completion looked_up(const char *before, size_t size) {
+  struct sigaction ours;
+  sigset_t interrupt;
+  sigpending(&interrupt);
+  if (sigismember(&interrupt, SIGINT)) return (edit_completion){.stopped = false};
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  sigaction(SIGINT, &outer, &ours);
+  sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
+  const edit_completion answer = completer(completer_data, before, size);
+  sigprocmask(SIG_BLOCK, &interrupt, NULL);
+  sigaction(SIGINT, &ours, &outer);
+  return answer;
+}
+
 static unsigned char on_tab(EditLine *e, int unused) {
   const LineInfo *line = lib.line(e);
   const size_t size = (size_t)(line->cursor - line->buffer);
   (void)unused;
   if (strspn(line->buffer, " \t") >= size) return lib.insertstr(e, "  ") == 0 ? CC_REFRESH : CC_ERROR;
-  const edit_completion answer = completer(completer_data, line->buffer, size);
-  unsigned char action = answer.listing != NULL ? CC_REDISPLAY : CC_REFRESH_BEEP;
+  const edit_completion answer = looked_up(line->buffer, size);
+  unsigned char action = answer.listing != NULL || answer.stopped ? CC_REDISPLAY : CC_REFRESH_BEEP;
   if (answer.insert != NULL) action = lib.insertstr(e, answer.insert) == 0 ? CC_REFRESH : CC_ERROR;
   if (answer.insert == NULL && answer.listing != NULL) {
     printf("\n%s\n", answer.listing);
@@ -223,7 +241,7 @@ static char *edited_line(void) {
 }
 
 edit_result edit_line(const char *prompt) {
-  struct sigaction action, before[2];
+  struct sigaction action, resizes;
   sigset_t block, mask;
   memset(&action, 0, sizeof action);
   action.sa_handler = on_signal;
@@ -232,8 +250,8 @@ edit_result edit_line(const char *prompt) {
   sigaddset(&block, SIGINT);
   sigaddset(&block, SIGWINCH);
   sigprocmask(SIG_BLOCK, &block, &mask);
-  sigaction(SIGINT, &action, &before[0]);
-  sigaction(SIGWINCH, &action, &before[1]);
+  sigaction(SIGINT, &action, &outer);
+  sigaction(SIGWINCH, &action, &resizes);
   interrupts = 0;
   shown_prompt = prompt;
   if (editor == NULL) fputs(prompt, stdout);
@@ -241,8 +259,8 @@ edit_result edit_line(const char *prompt) {
   char *line = editor != NULL ? edited_line() : plain_line();
   const edit_result result = {.line = line, .interrupted = interrupts};
   if (line == NULL) puts(result.interrupted && editor != NULL ? "^C" : "");
-  sigaction(SIGINT, &before[0], NULL);
-  sigaction(SIGWINCH, &before[1], NULL);
+  sigaction(SIGINT, &outer, NULL);
+  sigaction(SIGWINCH, &resizes, NULL);
   sigprocmask(SIG_SETMASK, &mask, NULL);
   return result;
 }

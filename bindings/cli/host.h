@@ -20,7 +20,7 @@ int host_require(lua_State *L, const char *name); /* leaves the module, or nothi
 
 /* interrupt.c */
 void host_interruptible(lua_State *L, bool forgiving); /* forgiving: Ctrl-C alone never ends the program */
-void host_uninterruptible(void);
+bool host_uninterruptible(void); /* whether Ctrl-C came meanwhile */
 
 /* repl.c */
 int host_repl(lua_State *L, bool compiled); /* compiled: what is typed may be, so that Ctrl-C may not stop it */
@@ -31,9 +31,11 @@ typedef struct edit_result {
   bool interrupted; /* by Ctrl-C; else no line is the end of the input */
 } edit_result;
 
-/* Says what a Tab stands for: text to insert, or possible ends to show. Each is to be freed, or NULL. */
+/* Says what a Tab stands for: text to insert, or possible ends to show. Each is to be freed, or NULL. Or that Ctrl-C
+ * has ended the search. */
 typedef struct edit_completion {
   char *insert, *listing;
+  bool stopped;
 } edit_completion;
 
 typedef edit_completion edit_completer(void *data, const char *before, size_t size);

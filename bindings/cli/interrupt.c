@@ -66,9 +66,10 @@ void host_interruptible(lua_State *L, bool forgiving) {
 }
 
 /* An interrupt that came too late to stop anything is forgotten. */
-void host_uninterruptible(void) {
+bool host_uninterruptible(void) {
   lua_State *L = running;
   running = NULL;
   if (L != NULL && presses > 0) lua_sethook(L, NULL, 0, 0);
   waiting = 0;
+  return presses > 0;
 }

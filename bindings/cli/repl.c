@@ -46,16 +46,18 @@ static int ask_complete(lua_State *L) {
   lua_getfield(L, -1, "complete");
   lua_pushlstring(L, q->before, q->size);
   lua_call(L, 1, 2);
-  q->answer = (edit_completion){copy_of(L, -2), copy_of(L, -1)};
+  q->answer = (edit_completion){.insert = copy_of(L, -2), .listing = copy_of(L, -1)};
   return 0;
 }
 
 /* Asks repl.complete; whatever goes wrong there completes nothing. The stack is that of lua_line. */
 static edit_completion complete(void *data, const char *before, size_t size) {
   lua_State *L = data;
-  question q = {before, size, {NULL, NULL}};
+  question q = {.before = before, .size = size};
   const int top = lua_gettop(L);
+  host_interruptible(L, true);
   lua_cpcall(L, ask_complete, &q);
+  q.answer.stopped = host_uninterruptible();
   lua_settop(L, top);
   return q.answer;
 }

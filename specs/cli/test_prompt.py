@@ -154,6 +154,22 @@ def test_completion(prompt):
 
 
 @edited
+def test_ctrl_c_ends_a_completion_that_does_not_come_to_its_end(prompt):
+    t = prompt()
+    t.line("slow = setmetatable({}, { __index = function() print('look' .. 'ing') while true do end end })")
+    t.type("slow.name.\t")
+    t.expect("looking\n")
+    t.interrupt()
+    t.expect("\n> slow.name.")  # the line is still there
+    t.type("\x15")
+    assert t.line("5") == "5"
+    t.type("4")
+    t.interrupt()
+    t.expect("^C\n> ")
+    assert t.end() == 0
+
+
+@edited
 def test_completion_of_python(prompt):
     t = prompt()
     t.line("local text = py.object 'abc'")
