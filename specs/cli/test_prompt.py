@@ -63,6 +63,7 @@ def test_it_starts_and_ends(prompt):
         ("'\\27[31m' .. 'ü字' .. '\\255\\195x'", '"\\027[31mü字\\255\\195x"'),
         ("{ [true] = 1, [2.5] = 'x', z = 2 }", '{ [2.5] = "x", z = 2, [true] = 1 }'),
         ("mf.tensor({ { 1, 2 }, { 3, 4 } }, 'int32')", "mf.tensor<int32[2,2] cpu>\n[[1, 2],\n [3, 4]]"),
+        ("py.builtins", "<module 'builtins' (built-in)>"),
         ("py.builtins.Exception('why')", "Exception('why')"),
         ("py.eval('{1: (2, None)}')", "{1: (2, None)}"),
         ("setmetatable({}, { __tostring = function() error('no') end })", "<__tostring failed: stdin:1: no>"),
@@ -181,7 +182,8 @@ def test_completion_of_python(prompt):
     assert "_hidden" not in t.expect("second_thing")
     t.type("_h\t\r")
     t.expect("c._hidden\n2\n> ")
-    t.type("py.build\t.sor\t\x15")
+    t.type("py.buil\t.sor\t({ 2, 1 })[0]\r")
+    t.expect("py.builtins.sorted({ 2, 1 })[0]\n1\n> ")
     t.type("py.main.C.fi\t\r")
     t.expect("first_thing\n1\n> ")
 

@@ -87,7 +87,7 @@ end
 
 local function add_python(names, object)
   local py = package.loaded["moonferry.python"]
-  for name in py.iter(py.builtins.dir(object)) do
+  for name in py.iter(py.call(py.builtins.dir, { object })) do -- dir(builtins) would be the method builtins:dir()
     names[name] = true
   end
 end

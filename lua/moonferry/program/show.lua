@@ -87,7 +87,7 @@ end
 
 local function by_python(value)
   local ok, text = pcall(function()
-    return python().builtins.repr(value)
+    return python().call(python().builtins.repr, { value }) -- repr(builtins) would be the method builtins:repr()
   end)
   return ok and cut(tostring(text)) or ("<repr failed: %s>"):format(tostring(text):match("^[^\n]*"))
 end
