@@ -357,6 +357,7 @@ def import_without_memory():
 
     place = importlib.machinery.PathFinder.find_spec("moonferry._lua", mf.__path__)
     make, nth, well, status = sys.modules["_imp"].create_dynamic, -1, 0, 0
+    gc.freeze()
     while well <= scarce.WELL:
         nth += 1
         if (child := os.fork()) == 0:
@@ -372,6 +373,7 @@ def import_without_memory():
                 finally:
                     remove_mem_hooks()
                 if status == IMPORT_FAILED:
+                    assert all(hasattr(module, "implementation") for module in of_name(place.name))  # the last name
                     uses_what_is_imported()
             except BaseException as error:
                 print(nth, repr(error), file=sys.stderr, flush=True)
@@ -381,6 +383,12 @@ def import_without_memory():
         assert status in (0, IMPORT_FAILED << 8), (nth, status)
         well = well + 1 if status == 0 else 0
     print(nth)
+
+
+def of_name(name):
+    """The modules that are there. CPython may keep one that is whole, which it could not note."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if type(thing) is type(gc) and thing.__name__ == name]
 
 
 def uses_what_is_imported():

@@ -3,10 +3,13 @@
 import contextlib
 import ctypes
 import functools
+import gc
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 
 import numpy as np
 import pytest
@@ -271,3 +274,23 @@ def test_a_lua_program_that_had_no_memory_for_python_has_one_state_at_last():
     env = {**scarce.preloaded(), "LUA_PATH": path, "MOONFERRY_PYTHON": sys.executable}
     done = subprocess.run(["luajit", "-e", HOSTS], env=env, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "true\t1\n", "")
+
+
+def unseen(kind):
+    """How many of a type's references are not those of what the collector knows."""
+    gc.collect()
+    return sys.getrefcount(kind) - len(gc.get_referrers(kind))
+
+
+def loaded_again(name):
+    return importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, _lua.__file__))
+
+
+@pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED"), reason="types have no count of all references there")
+def test_a_module_that_is_loaded_again_has_references_to_the_types_of_its_own():
+    kinds = [_lua.State, _lua.LuaObject, _lua.LuaTable, _lua.LuaFunction, _lua.LuaError, _lua.LuaMemoryError]
+    again = [loaded_again("again._lua")]
+    before = [unseen(kind) for kind in kinds]
+    again.append(loaded_again("and_again._lua"))
+    assert [getattr(again[1], kind.__name__) for kind in kinds] == kinds
+    assert [unseen(kind) for kind in kinds] == before
