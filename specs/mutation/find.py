@@ -30,7 +30,7 @@ WORDS = re.compile(
     r"snprintf|vsnprintf|fprintf|va_\w+|str\w+|sizeof|offsetof|mf__end|mf_device_format|mf__\w*_name|if|for|while"
     r"|switch|return|assert|_Static_assert|lua_\w*string\w*|luaL_check\w+|_Alignof|Py_(?:BEGIN|END)_\w+"
 )
-DEFINED = {"_WIN32": False, "__linux__": True, "Py_GIL_DISABLED": False}  # where mutants are judged
+DEFINED = {"_WIN32": False, "__APPLE__": False, "__linux__": True, "Py_GIL_DISABLED": False}  # where mutants are judged
 KEYWORDS = {"if", "for", "while", "switch", "return", "else", "do", "case", "default", "break", "continue", "goto"}
 # Functions of the system whose answer is no status.
 TRUTHS = ("atomic_compare_exchange_strong", "atomic_compare_exchange_strong_explicit")
