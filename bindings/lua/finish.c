@@ -8,6 +8,7 @@
 #endif
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,15 +249,22 @@ static void *stay_young(void *unused) {
   return NULL;
 }
 
+/* Signals are blocked in the thread, because they are for the program's. */
+static void start_thread(void) {
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  loading.has_thread = pthread_create(&thread, NULL, stay_young, NULL) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (loading.has_thread) pthread_detach(thread);
+}
+
 static void leave_python(void);
 
 static void set_loading(int is_loading) {
-  pthread_t thread;
   pthread_mutex_lock(&loading.mutex);
-  if (!main_will_tell && !loading.has_thread && is_loading && pthread_create(&thread, NULL, stay_young, NULL) == 0) {
-    pthread_detach(thread);
-    loading.has_thread = 1;
-  }
+  if (!main_will_tell && !loading.has_thread && is_loading) start_thread();
   loading.by = pthread_self();
   loading.is_loading = is_loading;
   mf__on_way_out = is_loading ? leave_python : NULL;

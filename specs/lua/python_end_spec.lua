@@ -65,6 +65,79 @@ print(C.mf_guest_collect(nil), C.mf_guest_finish(0, nil, nil))
   end)
 end)
 
+describe("main, which leaves while another thread ends Python,", function()
+  it("waits until py.finish is done", function()
+    local text = process.runs(prelude .. [==[
+local reader, writer = py.unpack(py.import("os").pipe())
+py.main.writer = writer
+py.exec [[
+import atexit, os, time
+def at_exit():
+    os.write(writer, b"x")
+    times = 0
+    while times < 10:  # until main has slept for a while, which waits for this
+        time.sleep(0.001)
+        state = open("/proc/self/stat").read().rpartition(")")[2].split()[0]
+        times = times + 1 if state == "S" else 0
+    print("an exit function", flush=True)
+atexit.register(at_exit)
+]]
+thread "require('moonferry.python').finish { wait = 60 }"
+io.open("/proc/self/fd/" .. reader):read(1)
+]==], "", engine)
+    assert.are.equal("an exit function\n", text)
+  end)
+
+  it("does not wait where that thread has called exit, which may wait for main", function()
+    local status, text = process.run([==[
+join_at_exit()
+thread [=[
+local py = require "moonferry.python"
+local reader, writer = py.unpack(py.import("os").pipe())
+thread([[
+await "main leaves"
+local times = 0
+while times < 1000 do -- until main has slept for a while
+  local file = io.open "/proc/self/stat"
+  times = file:read():match "%) S" and times + 1 or 0
+  file:close()
+end
+]] .. ("io.open('/proc/self/fd/%d', 'w'):write 'x'"):format(writer))
+py.main.reader, py.main.set = reader, set
+py.exec [[
+import atexit, ctypes
+def at_exit():
+    set("inside")
+    ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)  # which keeps the GIL
+    print("Python ended", flush=True)
+atexit.register(at_exit)
+]]
+leave(3)
+]=]
+await "inside"
+set "main leaves"
+]==], "", engine)
+    assert.are.equal("Python ended\n", text)
+    assert.are.equal(3, status)
+  end)
+end)
+
+describe("Python's end", function()
+  it("comes before that of what its modules have made, where main does not tell of its own", function()
+    for _, last in ipairs { "", "os.exit(0)", "py.import 'wave' leave(0)" } do
+      local text = process.runs([==[
+io.stdout:setvbuf "no"
+thread [=[
+local py = require "moonferry.python"
+py.exec "import atexit, ctypes; atexit.register(print, 'Python ended', flush=True)"
+py.exec "libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b'an object ended')"
+py.exec "libc.__cxa_atexit(libc.puts, text, None)"
+]==] .. last .. "\n]=]\njoin()", "", engine)
+      assert.are.equal("Python ended\nan object ended\n", text)
+    end
+  end)
+end)
+
 describe("a child that another thread than main has forked", function()
   it("goes on with Python when that thread has ended", function()
     local text = process.runs([==[

@@ -315,6 +315,32 @@ def threads():
     assert.are.equal("{3}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine))
   end)
 
+  it("leaves signals to the program's threads", function()
+    local text = process.runs([==[
+local ffi = require "ffi"
+ffi.cdef "int sigaddset(void *, int); int pthread_sigmask(int, const void *, void *);"
+thread [=[
+local py = require "moonferry.python"
+py.main.await_main = function() set "loaded" await "blocked" end
+py.exec [[
+import ctypes, os, signal
+ctypes.CDLL(None)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]))
+await_main()
+os.kill(os.getpid(), signal.SIGUSR1)
+print(signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1, flush=True)
+]]
+]=]
+await "loaded"
+local SIG_BLOCK, SIGUSR1, only = 0, 10, ffi.new "long[16]"
+ffi.C.sigaddset(only, SIGUSR1)
+ffi.C.pthread_sigmask(SIG_BLOCK, only, nil)
+set "blocked"
+join()
+]==], "", engine)
+    assert.are.equal("set()\nTrue\n", text)
+  end)
+
   it("costs none where main tells of its end", function()
     assert.are.equal("{1}\n", process.runs(counts))
     assert.are.equal("{2}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine .. "_linked"))
