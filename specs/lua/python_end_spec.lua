@@ -131,6 +131,7 @@ thread [=[
 local py = require "moonferry.python"
 py.exec "import atexit, ctypes; atexit.register(print, 'Python ended', flush=True)"
 py.exec "libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b'an object ended')"
+collectgarbage() collectgarbage()
 py.exec "libc.__cxa_atexit(libc.puts, text, None)"
 ]==] .. last .. "\n]=]\njoin()", "", engine)
       assert.are.equal("Python ended\nan object ended\n", text)

@@ -187,6 +187,23 @@ print(py.import("json").dumps(1), ffi.C.signal(2, nil) == ffi.cast("handler", ff
     assert.are.equal("1\ttrue\n", text)
   end)
 
+  it("stays the host's while Python cannot have a handler, which is no error", function()
+    local text = runs([[
+local ffi = require "ffi"
+ffi.cdef "typedef void (*handler)(int); handler signal(int, handler); void _exit(int);"
+local py = require "moonferry.python"
+py.exec "import sys, _signal; sys.modules['_signal'] = None"
+local list, handler = py.list { 1 }, ffi.cast("handler", ffi.C._exit)
+ffi.C.signal(2, handler)
+py.import "wave"
+print(tostring(list), ffi.C.signal(2, handler) == handler)
+py.exec "sys.modules['_signal'] = _signal"
+py.import "wave"
+print(tostring(list), ffi.C.signal(2, nil) == handler)
+]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+    assert.are.equal("[1]\ttrue\n[1]\tfalse\n", text)
+  end)
+
   it("stops a script of a moonferry.Lua that Python made, if that is interruptible", function()
     local status, text = interrupted [[
 local lua = py.import("moonferry").Lua(py.kw { interruptible = true })
