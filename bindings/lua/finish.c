@@ -225,26 +225,34 @@ void mf__python_arm_farewell(void) {
 /* Where another thread than main leaves, or main does not tell, an exit function that is younger than those of all
  * libraries is the best that there is: ours is registered anew after each loading. What a library registers while it is
  * loaded comes before that, and main may leave then: so where main does not tell, ours is also registered anew each
- * millisecond, from CPython's audit event before the loading to the next one. */
+ * millisecond, from CPython's audit event before the loading to that thread's next one. It may never come, and each exit
+ * function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of it. */
+enum { MILLISECOND = 1000000, SECOND = 1000000000 };
+
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  pthread_t by; /* who loads */
+  pthread_t by;  /* who loads */
+  int64_t pause; /* nanoseconds */
   int has_thread, is_loading;
 } loading;
 
+static struct timespec end_of_pause(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  const int64_t end = now.tv_nsec + loading.pause;
+  return (struct timespec){.tv_sec = now.tv_sec + end / SECOND, .tv_nsec = end % SECOND};
+}
+
 static void *stay_young(void *unused) {
-  enum { MILLISECOND = 1000000, SECOND = 1000000000 };
   (void)unused;
   pthread_mutex_lock(&loading.mutex);
   for (;;) {
     while (!loading.is_loading) pthread_cond_wait(&loading.changed, &loading.mutex);
     atexit(farewell);
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += until.tv_nsec + MILLISECOND >= SECOND;
-    until.tv_nsec = (until.tv_nsec + MILLISECOND) % SECOND;
+    const struct timespec until = end_of_pause();
     pthread_cond_timedwait(&loading.changed, &loading.mutex, &until);
+    loading.pause += loading.pause / 16;
   }
   return NULL;
 }
@@ -260,26 +268,25 @@ static void start_thread(void) {
   if (loading.has_thread) pthread_detach(thread);
 }
 
-static void leave_python(void);
+static void leave_loading(void);
 
 static void set_loading(int is_loading) {
   pthread_mutex_lock(&loading.mutex);
   if (!main_will_tell && !loading.has_thread && is_loading) start_thread();
   loading.by = pthread_self();
+  loading.pause = MILLISECOND;
   loading.is_loading = is_loading;
-  mf__on_way_out = is_loading ? leave_python : NULL;
+  mf__on_way_out = is_loading ? leave_loading : NULL;
   pthread_cond_signal(&loading.changed);
   pthread_mutex_unlock(&loading.mutex);
 }
 
-static void end_loading(void) {
+/* What another thread does says nothing of what this one loads. The thread that has loaded goes on in Lua, and may leave
+ * at once. */
+static void leave_loading(void) {
+  if (!loading.is_loading || !pthread_equal(loading.by, pthread_self())) return;
   set_loading(0);
   atexit(farewell);
-}
-
-/* The thread that has loaded goes on in Lua, and may leave at once. */
-static void leave_python(void) {
-  if (loading.is_loading && pthread_equal(loading.by, pthread_self())) end_loading();
 }
 
 /* An extension module raises two events of this name; the second knows its file, and comes before that is loaded. Code
@@ -290,8 +297,8 @@ static int on_audit(const char *event, PyObject *arguments, void *unused) {
   const int names_file = is_import && PyTuple_Size(arguments) > 1 && PyTuple_GetItem(arguments, 1) != Py_None;
   if (is_load || names_file) {
     set_loading(1);
-  } else if (loading.is_loading) {
-    end_loading();
+  } else {
+    leave_loading();
   }
   return 0;
 }

@@ -137,6 +137,37 @@ py.exec "libc.__cxa_atexit(libc.puts, text, None)"
       assert.are.equal("Python ended\nan object ended\n", text)
     end
   end)
+
+  it("comes before that of a library, whatever other threads do while it is loaded", function()
+    local status, text = process.run([==[
+io.stdout:setvbuf "no"
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, ctypes, sys, threading
+atexit.register(print, "Python ended", flush=True)
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
+register, puts = libc.__cxa_atexit, libc.puts
+loads, goes_on = threading.Event(), threading.Event()
+def load():
+    sys.audit("ctypes.dlopen", "a library")
+    loads.set()
+    goes_on.wait()
+    register(puts, text, None)  # by its constructor
+def work():
+    loads.wait()
+    sys.audit("another thread's event")
+    goes_on.set()
+threading.Thread(target=work).start()
+]]
+py.main.load()
+leave(3)
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("Python ended\nthe library ended\n", text)
+    assert.are.equal(3, status)
+  end)
 end)
 
 describe("a child that another thread than main has forked", function()

@@ -341,6 +341,34 @@ join()
     assert.are.equal("set()\nTrue\n", text)
   end)
 
+  -- An exit function is registered each time that our thread wakes, and each takes memory for good.
+  it("costs little, however long nothing is heard from Python then", function()
+    local text = process.runs([==[
+thread [=[
+require("moonferry.python").exec [[
+import ctypes, os, re, sys, threading, time
+task, = set(os.listdir("/proc/self/task")) - {str(os.getpid()), str(threading.get_native_id())}
+status = os.open(f"/proc/self/task/{task}/status", os.O_RDONLY)
+def waits(find=re.compile(rb"\nvoluntary_ctxt_switches:\s*(\d+)").search, read=os.pread):
+    return int(find(read(status, 8192, 0))[1])
+now, before = time.monotonic, waits()
+end = now() + 1
+ctypes.CDLL(None)
+while now() < end or waits() == before:
+    pass
+print(waits() - before < 150, flush=True)
+sys.audit("the library is there")
+before, end = waits(), now() + 0.2
+while now() < end:
+    sys.audit("another event")
+print(waits() - before < 5, flush=True)
+]]
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("True\nTrue\n", text)
+  end)
+
   it("costs none where main tells of its end", function()
     assert.are.equal("{1}\n", process.runs(counts))
     assert.are.equal("{2}\n", process.runs("thread [=[" .. counts .. "]=] join()", "", engine .. "_linked"))
