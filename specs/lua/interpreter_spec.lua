@@ -259,6 +259,15 @@ print(moonferry.ledger().tensors)
     assert.are.equal("0\n", text)
   end)
 
+  it("refuses a bridge that was built for another kind of CPython", function()
+    local library = (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/other_python.so"
+    local environment = ("LD_PRELOAD='%s %s' OTHER_PYTHON='3.99.0 free-threading build (of another day)'")
+    local text = runs(prelude .. "print(select(2, py.start()))",
+      environment:format(os.getenv "LD_PRELOAD" or "", library))
+    assert.matches("^moonferry_bridge was built for a [^;]*CPython[^;]*, but this process has CPython 3.99.0 "
+      .. "free%-threading build %(of another day%); install Moonferry there\n$", text)
+  end)
+
   it("refuses a bridge of another build than its libmoonferry", function()
     local id = ffi.string(require("moonferry.lib").mf_build_id())
     local other = id:match("^%x+%-") .. ("0"):rep(16)

@@ -18,7 +18,8 @@ teardown(function() os.remove(blind) end)
 -- Runs a script where no variable of Python's is set but these.
 local function run(variables, script, locale)
   local clean = [[env $(env | sed -n 's/^\(PYTHON[A-Z0-9_]*\)=.*/-u \1/p') ]]
-  local preload = table.concat({ os.getenv "LD_PRELOAD" or "", specs .. "/init_config.so" }, " ")
+  local preload = table.concat({ os.getenv "LD_PRELOAD" or "", specs .. "/init_config.so",
+    variables:find "OTHER_PYTHON" and specs .. "/other_python.so" or "" }, " ")
   local set = ("LD_PRELOAD='%s' MOONFERRY_PYTHON=%s %s"):format(preload, blind, variables)
   return process.run([[
 local ffi = require "ffi"
@@ -93,6 +94,11 @@ describe("a CPython that Lua starts as 3.14 wants it", function()
     assert.are.equal("1", told("LC_ALL=C.UTF-8", "POSIX").utf8_mode)
     assert.are.equal(ask_python "int(sys.version_info >= (3, 15))", told("", "C.UTF-8").utf8_mode)
     assert.are.equal("1", told("PYTHONUTF8=1", "C.UTF-8").utf8_mode)
+    if ask_python '"free-threading" in sys.version' == "False" then -- of which the bridge takes its own version alone
+      for version, mode in pairs { ["3.14.9"] = "0", ["3.15.0"] = "1" } do
+        assert.are.equal(mode, told("OTHER_PYTHON=" .. version, "C.UTF-8").utf8_mode)
+      end
+    end
   end)
 
   it("is told nothing of an option that it does not have", function()
@@ -118,6 +124,8 @@ describe("a CPython that does not start", function()
     end
     assert.are.equal('PYTHONTRACEMALLOC is "random"; an integer from 0 to 2147483647 is expected',
       (refused "PYTHONTRACEMALLOC=random"))
+    assert.matches("an integer from 0 to 2147483647 is expected",
+      (refused "PYTHONTRACEMALLOC=-18446744073709551615")) -- which is 1 in 64 bits
   end)
 
   it("says why, or that it does not say, whatever it refuses, and gives back what it was told", function()

@@ -83,7 +83,8 @@ class Bridge(Judge):
         self.specs = {"dev": list(self.of_files())}
 
     def of_files(self):
-        for source in sorted((ROOT / "specs" / "lua").glob("python*_spec.lua")):
+        folder = ROOT / "specs" / "lua"
+        for source in [*sorted(folder.glob("python*_spec.lua")), folder / "interpreter_spec.lua"]:
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
             if source.stem not in UNASKED:
                 yield FileSpec(source.stem, ["luajit", "-e", words], {})
