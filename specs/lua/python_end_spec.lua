@@ -138,6 +138,23 @@ py.exec "libc.__cxa_atexit(libc.puts, text, None)"
     end
   end)
 
+  it("runs what is to run at exit where Lua has come no further than Python's start", function()
+    local _, made = process.shell "mktemp -d"
+    local folder = made:match "%S+"
+    process.write_file(folder .. "/sitecustomize.py", "import atexit; atexit.register(print, 'bye', flush=True)\n")
+    local status, text = process.run([==[
+thread [=[
+local facts = require("moonferry.interpreter").load {}
+assert(require("moonferry.bridge").load().start(facts.executable))
+leave(3)
+]=]
+join()
+]==], "PYTHONPATH=" .. folder .. ":$PYTHONPATH", engine)
+    process.shell("rm -r " .. folder)
+    assert.are.equal("bye\n", text)
+    assert.are.equal(3, status)
+  end)
+
   it("comes before that of a library, whatever other threads do while it is loaded", function()
     local status, text = process.run([==[
 io.stdout:setvbuf "no"
@@ -193,6 +210,33 @@ else:
 join()
 ]==], "", engine)
     assert.are.equal("the child goes on\n7\n", text)
+  end)
+
+  it("loads libraries, as often as it likes", function()
+    local text = process.runs([==[
+thread [=[
+require("moonferry.python").exec [[
+import ctypes, os, sys, threading, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
+def load_often():
+    for _ in range(20):
+        ctypes.CDLL(None)
+        sys.audit("another event")
+        task, = set(os.listdir("/proc/self/task")) - {str(os.getpid()), str(threading.get_native_id())}
+        state = ""
+        while state != "S":  # until our thread waits for the next one
+            state = open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
+load_often()
+pid = os.fork()
+if pid == 0:
+    load_often()
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+]]
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("7\n", text)
   end)
 end)
 

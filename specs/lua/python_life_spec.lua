@@ -384,6 +384,23 @@ if pid == 0:
 os.waitpid(pid, 0)]])
     assert.are.equal("1\n", text)
   end)
+
+  it("costs one in a child that another thread has forked, also where main has forked before", function()
+    local text = process.runs(count:format [[
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 of each fork beside threads
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        print(threads(), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)]] .. [==[
+py.main.fork()
+thread "require('moonferry.python').main.fork()"
+join()
+]==], "", engine)
+    assert.are.equal("1\n2\n", text)
+  end)
 end)
 
 describe("Python's end", function()

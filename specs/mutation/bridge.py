@@ -29,7 +29,8 @@ class FileSpec(Spec):
     memory = MEMORY
 
     def environment(self, where):
-        return {**self.env, **environment(where)}
+        # An engine that is linked with libmoonferry has the package's, so that there is one of them.
+        return {**self.env, **environment(where), "LD_LIBRARY_PATH": str(where / "moonferry")}
 
 
 class Marked:
