@@ -138,6 +138,28 @@ py.exec "libc.__cxa_atexit(libc.puts, text, None)"
     end
   end)
 
+  it("comes before that of a library that was loaded for an extension module", function()
+    local status, text = process.run([==[
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, importlib.machinery, importlib.util, os
+atexit.register(print, "Python ended", flush=True)
+path = os.environ["MOONFERRY_BUILD"] + "/specs/life_library.so"
+loader = importlib.machinery.ExtensionFileLoader("life_library", path)
+try:
+    importlib.util.module_from_spec(importlib.util.spec_from_loader("life_library", loader))
+except ImportError:
+    pass  # it is loaded, and no module
+]]
+leave(3)
+]=]
+join()
+]==], "MOONFERRY_BUILD=" .. (os.getenv "MOONFERRY_BUILD" or "build/dev"), engine)
+    assert.are.equal("Python ended\nthe library ended\n", text)
+    assert.are.equal(3, status)
+  end)
+
   it("runs what is to run at exit where Lua has come no further than Python's start", function()
     local _, made = process.shell "mktemp -d"
     local folder = made:match "%S+"
