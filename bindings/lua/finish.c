@@ -225,8 +225,8 @@ void mf__python_arm_farewell(void) {
 /* Where another thread than main leaves, or main does not tell, an exit function that is younger than those of all
  * libraries is the best that there is: ours is registered anew after each loading. What a library registers while it is
  * loaded comes before that, and main may leave then: so where main does not tell, ours is also registered anew each
- * millisecond, from CPython's audit event before the loading to that thread's next one. It may never come, and each exit
- * function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of it. */
+ * millisecond, from CPython's audit event before the loading to the same thread's next one. It may never come, and each
+ * exit function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of it. */
 enum { MILLISECOND = 1000000, SECOND = 1000000000 };
 
 static struct {
@@ -281,8 +281,7 @@ static void set_loading(int is_loading) {
   pthread_mutex_unlock(&loading.mutex);
 }
 
-/* What another thread does says nothing of what this one loads. The thread that has loaded goes on in Lua, and may leave
- * at once. */
+/* What another thread does says nothing of what this one loads, which may leave as soon as it goes on in Lua. */
 static void leave_loading(void) {
   if (!loading.is_loading || !pthread_equal(loading.by, pthread_self())) return;
   set_loading(0);
