@@ -214,8 +214,10 @@ def test_python_is_not_called_where_the_c_stack_has_little_room(lua):
 
 def test_no_keywords_are_none(lua):
     function, table = lua.eval("function(x) return x end"), lua.eval(CALLABLE)
+    factory = lua.eval("coroutine.create(function(x) coroutine.yield(x) end)")
     assert function(*(1,), **{}) == table(*(1,), **{}) == 1
-    for callee in (function, table):
+    assert list(factory(*(1,), **{})) == [1]
+    for callee in (function, table, factory):
         with pytest.raises(TypeError, match="takes no keyword arguments"):
             callee(x=1)
 

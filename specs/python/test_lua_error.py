@@ -32,6 +32,34 @@ def test_error_values_of_any_type_survive(lua, value):
     assert error.value == (b"\xff" if "255" in value else lua.eval("value"))
 
 
+def test_an_object_that_was_thrown_is_the_value(lua):
+    thrown = [1]
+    with pytest.raises(mf.LuaError) as caught:
+        lua.execute("error(...)", thrown)
+    assert caught.value.value is thrown
+
+
+def test_an_object_that_was_closed_and_thrown_is_none(lua):
+    """It is nil where it comes back into a program of Lua's."""
+    lua.execute("py = require 'moonferry.python' function throw() local o = py.list {} py.close(o) error(o) end")
+    before = sys.getrefcount(None)
+    for _ in range(200):
+        with pytest.raises(mf.LuaError, match="^the error object is a Lua userdata\n") as caught:
+            lua.eval("throw()")
+        assert caught.value.value is None
+    assert abs(sys.getrefcount(None) - before) < 100
+    code = "local ok, e = pcall(py.eval 'lambda f: f()', throw) return ok, e == nil"
+    assert lua.execute(code) == (False, True)
+
+
+def test_an_error_without_a_stack_takes_no_reference_of_none(lua):
+    table, before = lua.table(), sys.getrefcount(None)
+    for _ in range(200):
+        with pytest.raises(mf.LuaError, match="NaN"):
+            table[float("nan")] = 1
+    assert abs(sys.getrefcount(None) - before) < 100
+
+
 def test_a_table_thrown_through_python_is_the_same_table(lua):
     lua.execute("t = {} function throw() error(t) end")
     assert lua.eval("select(2, pcall(...)) == t", lambda: lua.globals().throw())
@@ -186,6 +214,32 @@ def test_a_stack_ends_at_the_call_from_python(way, handlers):
     lines = calls.stacks[0].splitlines()
     assert lines[0] == "stack traceback:" and "error" in lines[1] and "innermost" in lines[2]
     assert len(lines) == 4, calls.stacks[0]
+
+
+@pytest.mark.parametrize("way", INNER)
+def test_a_stack_of_one_call_ends_there_too(lua, way):
+    """Python calls the very function that fails."""
+    calls = Calls(lua.eval("error"))
+    outer = lua.execute(f"local function outer(o) {INNER[way]} end return function(o) local r = outer(o) return r end")
+    assert outer(calls) == 1
+    (stack,) = calls.stacks
+    assert len(stack.splitlines()) == 2, stack
+
+
+def test_a_stack_goes_on_below_a_function_of_lua_s_own_library(lua):
+    with pytest.raises(mf.LuaError) as caught:
+        lua.execute("local function outer() local r = ('x'):gsub('x', function() error() end) return r end outer()")
+    assert [name for name in ("'gsub'", "'outer'", "main chunk") if name not in caught.value.traceback] == []
+
+
+def test_a_stack_may_be_as_deep_as_lua_s(lua):
+    """Each of its calls takes three places of Lua's stack, which has 65,500."""
+    deep = lua.eval(
+        "function(n) local function f(n) if n == 0 then error('deep', 0) end return 1 + f(n - 1) end f(n) end"
+    )
+    with pytest.raises(mf.LuaError, match="^deep\nstack traceback:\n") as caught:
+        deep(20_000)
+    assert caught.value.message == "deep" and len(caught.value.traceback.splitlines()) > 20
 
 
 def test_a_stack_ends_there_at_any_depth(lua):

@@ -417,6 +417,14 @@ def test_handlers_of_attributes_are_asked_for_items_too():
         log.clear()
 
 
+@pytest.mark.parametrize("handlers", [None, (getattr, setattr)], ids=["", "handlers"])
+def test_an_attribute_that_cannot_be_set_is_an_error_where_it_is_set(handlers):
+    lua = mf.Lua(attribute_handlers=handlers)
+    code = "local o, log = ... local ok, e = pcall(function() o.x = 1 log(1) end) return ok, e"
+    ok, error = lua.execute(code, object(), pytest.fail)
+    assert ok is False and isinstance(error, AttributeError)
+
+
 def test_text_may_have_a_zero_in_it(lua):
     class Text:
         def __str__(self):

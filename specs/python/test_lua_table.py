@@ -54,6 +54,11 @@ def test_keys_that_lua_refuses(lua):
         t[2**60 + 1] = 1
 
 
+def test_a_table_has_no_slices(lua):
+    with pytest.raises(TypeError, match="no slices"):
+        lua.table(1, 2, 3)[1:2]
+
+
 def test_iteration_gives_elements_first_and_each_key_once(lua):
     t = lua.eval("{1, 2, 3, x = 4, [10] = 5, [-1] = 6}")
     assert list(t)[:3] == [1, 2, 3] and sorted(map(str, t)) == ["-1", "1", "10", "2", "3", "x"]
