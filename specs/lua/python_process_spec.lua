@@ -107,6 +107,21 @@ print(err.type, py.op.add(1, 2))
     assert.are.equal("true\t0\nKeyboardInterrupt\t3\n", text)
   end)
 
+  it("that comes while no Python code runs is an error of the next operator, loop or object, too", function()
+    local text = runs(prelude .. signals .. [[
+local one, list = py.object(1), py.list { 1 }
+local ways = {
+  function() return one + 1 end, function() return -one end, function() return one < one end,
+  function() return py.iter(list) end, function() return py.object "x" end,
+}
+for _, way in ipairs(ways) do
+  assert(pcall(py.main.send, 2))
+  io.write(select(2, pcall(way)).type, " ")
+end
+]])
+    assert.are.equal(("KeyboardInterrupt "):rep(5), text)
+  end)
+
   it("that comes too late for the code of a context manager's body is the body's error", function()
     local text = runs(prelude .. signals .. [[
 py.exec "import contextlib, threading; lock, other = threading.Lock(), threading.Lock()"
