@@ -68,10 +68,7 @@ PyObject *mf__to_tuple(lua_State *L, int first, int last) {
 
 PyObject *mf__argument(lua_State *L, int index) {
   mf__check_interrupt(L);
-  mf__ref *ref = lua_type(L, index) == LUA_TUSERDATA ? mf__ref_at(L, index) : NULL;
-  if (ref == NULL) return mf__hold(L, mf__to_python(L, index));
-  Py_IncRef(ref->object);
-  return mf__hold(L, ref->object);
+  return mf__hold(L, mf__to_python(L, index));
 }
 
 void mf__to_lua(lua_State *L, PyObject *object) {

@@ -45,7 +45,7 @@ static int levels_above_call_in(lua_State *L) {
   for (; lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
     int runner = lua_tocfunction(L, -1) == mf__call_in_runner, entry = is_entry(L);
-    int body = level > 1 && !entry && lua_iscfunction(L, -1) && is_body_of(L, level + 1);
+    int body = !entry && lua_iscfunction(L, -1) && is_body_of(L, level + 1);
     lua_pop(L, 1);
     if (runner || body || (entry && level > 1)) break;
   }
