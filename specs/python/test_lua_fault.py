@@ -493,10 +493,3 @@ def test_wherever_luas_stack_ends_without_memory_the_answer_is_right_or_refused(
     for count in range(300):
         got.add(caller(ask, count))
     assert got == {7, "refused"}
-
-
-def test_an_error_after_memory_that_was_done_without_is_the_scripts():
-    lua = mf.Lua(max_memory=1 << 22)
-    with pytest.raises(mf.LuaError, match="mine") as error:
-        lua.execute("assert(not pcall(string.rep, 'x', 1e8)) error 'mine'")
-    assert not isinstance(error.value, MemoryError)

@@ -479,3 +479,10 @@ def test_a_state_that_closes_at_its_limit_loses_no_tensor():
     assert mf.ledger().tensors > 1000
     lua.close()
     assert mf.ledger() == before
+
+
+def test_an_error_after_memory_that_was_done_without_is_the_scripts():
+    lua = mf.Lua(max_memory=1 << 22)
+    with pytest.raises(mf.LuaError, match="mine") as error:
+        lua.execute("assert(not pcall(string.rep, 'x', 1e8)) error 'mine'")
+    assert not isinstance(error.value, MemoryError)
