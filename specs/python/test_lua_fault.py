@@ -16,6 +16,7 @@ from scarce import allocated
 
 # Those that give Lua several objects collect first, so that what is kept for the next one grows no more.
 DEFINED = """
+function wide(f) return f(1152921504606846976LL) end
 function add(a, b) return a + b end
 function same(...) return ... end
 function call(f, x) return f(x) end
@@ -112,6 +113,7 @@ OPERATIONS = {
     "several results": lambda g: g.same(1, "a", None, True),
     "a call back": lambda g: g.call(packed, 5),
     "a call back that calls": lambda g: g.call(g.one_more, 5),
+    "a call back with an integer of the FFI": lambda g: g.wide(packed),
     "a call back that fails": lambda g: g.inside(failing),
     "a field": lambda g: g["values"].x,
     "an item": lambda g: g["values"][1],
