@@ -375,3 +375,26 @@ def test_a_field_is_read_however_full_luas_stack_is(lua):
     call = lua.eval("function(f, n) local t = {} for i = 1, n do t[i] = i end return f(unpack(t)) end")
     for count in range(220):
         assert call(read, count) == [7, 7, 7, count]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: int("10" * 8), lambda: float("2.5"), lambda: tuple([1]), lambda: "".join("ab")]
+)
+def test_a_key_that_becomes_no_string_of_lua_is_held_no_longer_than_its_table(make):
+    key, lua = make(), mf.Lua(encoding=None)
+    before, table = sys.getrefcount(key), lua.table()
+    for _ in range(3):
+        table[key] = 1
+        assert table[key] == 1
+    del table
+    for _ in range(3):
+        lua.gccollect()
+        gc.collect()
+    assert sys.getrefcount(key) == before
+
+
+def test_a_name_is_held_once_however_often_it_is_read(lua):
+    key, table = "".join(["a", "name"]), lua.table(aname=7)
+    before = sys.getrefcount(key)
+    assert [table[key] for _ in range(5)] == [7] * 5
+    assert sys.getrefcount(key) == before + 1
