@@ -145,7 +145,9 @@ OPERATIONS = {
     "loops of moonferry.python": lambda g: g.looped(),
     "a scope of moonferry.python": lambda g: g.scoped(),
     "another state": lambda g: mf.Lua().eval("1"),
-    "a name that is read again in another state": lambda g: [*map(mf.Lua().table(name=7).__getitem__, ["name"] * 3)],
+    "a name that is read again in another state": lambda g: [
+        *map(mf.Lua().eval("{name = 7}").__getitem__, ["name"] * 3)
+    ],
     "a state with options": lambda g: has_its_options(
         mf.Lua(encoding="latin-1", source_encoding="utf-8", interruptible=True, max_memory=10**6)
     ),
