@@ -378,7 +378,7 @@ def test_a_field_is_read_however_full_luas_stack_is(lua):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: int("10" * 8), lambda: float("2.5"), lambda: tuple([1]), lambda: "".join("ab")]
+    "make", [lambda: int("10" * 8), lambda: float("2.5"), lambda: tuple("a"), lambda: "".join("ab")]
 )
 def test_a_key_that_becomes_no_string_of_lua_is_held_no_longer_than_its_table(make):
     key, lua = make(), mf.Lua(encoding=None)

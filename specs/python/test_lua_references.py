@@ -405,3 +405,35 @@ def test_iterators_and_names_that_are_set_keep_their_references(lua):
     for _ in range(TIMES):
         use()
     assert references(kind, name) == before
+
+
+class Collects:
+    """Has the collector run while what held it last goes."""
+
+    def __del__(self):
+        gc.collect()
+
+
+def steps_of_a_state(thing):
+    """The last that has a state, which has the thing."""
+    lua = mf.Lua()
+    return lua.eval("function(o) held = o return {1, 2} end")(thing).items()
+
+
+HOLDS = {
+    "a view": mf.as_attrgetter,
+    "arguments": lambda thing: mf.Lua().eval("python.args({...})", thing),
+    "a coroutine that has not begun": lambda thing: mf.Lua().eval("function() end").coroutine(thing),
+    "steps through a table": steps_of_a_state,
+}
+
+
+@pytest.mark.parametrize("hold", HOLDS)
+def test_a_collection_may_come_while_what_holds_an_object_goes(hold):
+    thing = Collects()
+    gone, held = weakref.ref(thing), HOLDS[hold](thing)
+    del thing
+    assert gone() is not None
+    gc.collect()  # what comes now is not young
+    del held
+    assert gone() is None
