@@ -43,12 +43,15 @@ def test_an_object_that_was_thrown_is_the_value(lua):
 def test_an_object_that_was_closed_and_thrown_is_none(lua):
     """It is nil where it comes back into a program of Lua's."""
     lua.execute("py = require 'moonferry.python' function throw() local o = py.list {} py.close(o) error(o) end")
+    count = 5000
+    gc.collect()
     before = sys.getrefcount(None)
-    for _ in range(200):
+    for _ in range(count):
         with pytest.raises(mf.LuaError, match="^the error object is a Lua userdata\n") as caught:
             lua.eval("throw()")
         assert caught.value.value is None
-    assert abs(sys.getrefcount(None) - before) < 100
+    gc.collect()
+    assert abs(sys.getrefcount(None) - before) < count / 2  # others have some, too
     code = "local ok, e = pcall(py.eval 'lambda f: f()', throw) return ok, e == nil"
     assert lua.execute(code) == (False, True)
 
