@@ -215,7 +215,7 @@ print(tostring(list), ffi.C.signal(2, handler) == handler)
 py.exec "sys.modules['_signal'] = _signal"
 py.import "wave"
 print(tostring(list), ffi.C.signal(2, nil) == handler)
-]], "", (os.getenv "MOONFERRY_BUILD" or "build/dev") .. "/specs/life_engine")
+]], "", process.ENGINE)
     assert.are.equal("[1]\ttrue\n[1]\tfalse\n", text)
   end)
 
