@@ -106,17 +106,16 @@ void mf__key_remember(lua_State *L, PyObject *key) {
   if (bridge->keys == NULL) bridge->keys = calloc(1, sizeof *bridge->keys);
   if (!is_wanted(bridge->keys, key, &slot)) return;
   int *ref = &bridge->keys->slots[slot].ref;
-  PyObject *before = bridge->keys->slots[slot].key;
-  bridge->keys->slots[slot].key = NULL;
-  Py_DecRef(before);
   lua_pushvalue(L, -1);
   if (*ref != 0) {
     lua_rawseti(L, LUA_REGISTRYINDEX, *ref);
   } else {
     *ref = mf__anchor(L, bridge->state);
   }
+  PyObject *before = bridge->keys->slots[slot].key;
   Py_IncRef(key);
   bridge->keys->slots[slot].key = key;
+  Py_DecRef(before);
 }
 
 void mf__keys_free(mf__bridge *bridge) {
