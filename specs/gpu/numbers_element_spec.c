@@ -3,8 +3,27 @@
  */
 #include "places.h"
 
-static void one_element_is_read_and_written(void **state) {
-  const int64_t shape[] = {5, 7}, at[] = {-1, 2};
+/* At each place within a byte. */
+static void each_element(mf_tensor *there, mf_tensor *host, const char *dtype, const int64_t *shape) {
+  const mf_scalar one = {.kind = MF_KIND_BOOL, .i = 1};
+  for (int64_t i = 0; i < shape[0] * shape[1]; i++) {
+    const int64_t at[] = {i / shape[1] - shape[0], i % shape[1]};
+    mf_scalar want, got;
+    OK(mf_tensor_get(host, at, 2, &want, &err));
+    OK(mf_tensor_get(there, at, 2, &got, &err));
+    assert_memory_equal(&want, &got, sizeof want);
+    OK(mf_tensor_put(host, at, 2, &one, &err));
+    OK(mf_tensor_put(there, at, 2, &one, &err));
+    if (i % 9 == 4) same_bytes(there, host, dtype);
+    OK(mf_tensor_get(there, at, 2, &got, &err));
+    OK(mf_tensor_get(host, at, 2, &want, &err));
+    assert_memory_equal(&want, &got, sizeof want);
+  }
+  same_bytes(there, host, dtype);
+}
+
+static void elements_are_read_and_written(void **state) {
+  const int64_t shape[] = {5, 7};
   (void)state;
   static const char *const all[] = {"uint8", "float16", "float64", "complex128", "bool", "int4", "uint1", "int3"};
   for (size_t d = 0; d < COUNT(all); d++)
@@ -12,16 +31,7 @@ static void one_element_is_read_and_written(void **state) {
       if (!have(p)) continue;
       random_state = seed_of(d);
       mf_tensor *host = random_host(all[d], 2, shape), *there = at_place(host, p);
-      mf_scalar want, got, one = {.kind = MF_KIND_BOOL, .i = 1};
-      OK(mf_tensor_get(host, at, 2, &want, &err));
-      OK(mf_tensor_get(there, at, 2, &got, &err));
-      assert_memory_equal(&want, &got, sizeof want);
-      OK(mf_tensor_put(host, at, 2, &one, &err));
-      OK(mf_tensor_put(there, at, 2, &one, &err));
-      same_bytes(there, host, all[d]);
-      OK(mf_tensor_get(there, at, 2, &got, &err));
-      OK(mf_tensor_get(host, at, 2, &want, &err));
-      assert_memory_equal(&want, &got, sizeof want);
+      each_element(there, host, all[d], shape);
       mf_tensor_release(host);
       mf_tensor_release(there);
     }
@@ -123,7 +133,7 @@ static void an_element_that_the_driver_does_not_copy(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      WITH_STREAMS(one_element_is_read_and_written),
+      WITH_STREAMS(elements_are_read_and_written),
       WITH_STREAMS(elements_are_in_order),
       WITH_STREAMS(an_element_is_checked_as_on_the_host),
       WITH_STREAMS(only_the_element_is_copied),

@@ -146,7 +146,7 @@ class Mutated:
         self.folder.mkdir(exist_ok=True)
         self.no_code = set()
         source = self.folder / "mutants.c"
-        finder = find.finder_of(path, judge.kinds)
+        finder = judge.finder_of(path, judge.kinds)
         for command in judge.compilers(kind, path, source, self.folder):
             self.names = self.compile(finder, source, command)
         self.where = judge.link_mutants(kind, path, self.folder)
@@ -176,6 +176,8 @@ class Mutated:
 class Judge:
     """What is the same for all mutants."""
 
+    finder_of = staticmethod(find.finder_of)
+
     def __init__(self, kinds):
         self.kinds = kinds  # what each function returns
         self.specs = {}  # of each build
@@ -188,7 +190,7 @@ class Judge:
         self.usual = json.loads(USUAL.read_text()) if USUAL.exists() else {}
 
     def mutants_of(self, path):
-        return find.mutants_of(path, self.kinds)
+        return self.finder_of(path, self.kinds).mutants()
 
     def builds_for(self, mutant):
         return ["dev"]

@@ -140,7 +140,7 @@ class Runtime(Judge):
 
     def mutants_of(self, path):
         found = super().mutants_of(path)
-        if path.name not in MIXED:
+        if path.name not in MIXED or self.finder_of is not find.finder_of:
             return found
         spans = self.owners.spans(path.name)
         return [m for m in found if any(m.function == f and begin <= m.start < end for f, begin, end in spans)]

@@ -12,7 +12,7 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
-from mutation import find, find_lua, judge, owning, runtime, schemata  # noqa: E402
+from mutation import find, find_lua, judge, owning, runtime, schemata, wider  # noqa: E402
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_what_survives_in_a_sample_is_asked_once_more_alone(tmp_path, monkeypatc
 
     for sample, again in [(2, [found[1]]), (None, [])]:
         asked.clear()
-        options = types.SimpleNamespace(sample=sample, jobs=1, within=None, ask=None)
+        options = types.SimpleNamespace(sample=sample, jobs=1, within=None, ask=None, wider=None)
         run = module.Run(Lucky({}), found, {}, options)
         run.all()
         assert asked == found + again
@@ -271,3 +271,35 @@ def test_a_mutant_of_a_lua_file_leaves_every_line_where_it_was(tmp_path):
     first = finder.mutants()[0]
     assert first.what == "g"
     assert (finder.text[: first.start] + first.to + finder.text[first.end :]).split("\n")[3] == "  h(a)"
+
+
+CALCULATES = """
+static int f(const int *p, int n, int64_t at) {
+  const int first = (int)*p + n * 8;
+  for (int i = 0; i < n; i++) {
+    if (g(n, i) > 3) break;
+  }
+  return at ? first >> 1 : h(&n, n, at);
+}
+"""
+
+
+def test_what_a_file_calculates(tmp_path):
+    path = tmp_path / "a.c"
+    path.write_text(CALCULATES)
+    found = {f"{m.what} {m.number}": m.new for m in wider.finder_of(path, {}).mutants()}
+    assert found == {
+        "any + 1": "const int first = (int)*p - n * 8;",
+        "any * 1": "const int first = (int)*p + n + 8;",
+        "any 8+1 1": "const int first = (int)*p + n * (8 + 1);",
+        "any 8-1 1": "const int first = (int)*p + n * (8 - 1);",
+        "any 0+1 1": "for (int i = (0 + 1); i < n; i++) {",
+        "any g(0 1": "if (g(i, n) > 3) break;",
+        "any break 1": "if (g(n, i) > 3) ;",
+        "any ?no 1": "return at && 0 ? first >> 1 : h(&n, n, at);",
+        "any ?yes 1": "return at || 1 ? first >> 1 : h(&n, n, at);",
+        "any >> 1": "return at ? first << 1 : h(&n, n, at);",
+        "any 1+1 1": "return at ? first >> (1 + 1) : h(&n, n, at);",
+        "any 1-1 1": "return at ? first >> (1 - 1) : h(&n, n, at);",
+        "any h(1 1": "return at ? first >> 1 : h(&n, at, n);",
+    }

@@ -1,0 +1,80 @@
+"""Mutants of what a C file calculates, beside those of its steps (find.py): what somebody would try by hand.
+
+Responsible for: arithmetic, constants, what a conditional chooses, jumps, and arguments that follow one another. Many
+of them are no change at all, such as the capacity of an array or how much work is worth a thread, so that no list of
+them is kept: a draw of them shows which specs look too little, and somebody reads what survives.
+"""
+
+import itertools
+
+from . import find
+
+OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&": "|", "|": "&", "<<": ">>", ">>": "<<"}
+
+
+class Wider(find.Finder):
+    """The places of one file. Their names begin with "any", so that none is that of a step."""
+
+    def any(self, function, what, first, last, new):
+        return self.mutant(function, f"any {what}", *self.span(first, last), new)
+
+    def is_binary(self, at):
+        """The operator, not a cast's operand, a pointer's star or an address."""
+        before, after = self.tokens[at - 1][0], self.tokens[at + 1][0]
+        operand = before == "]" or before[0].isdigit() or (before.isidentifier() and before not in find.KEYWORDS)
+        if before == ")":
+            opens = find.matching(self.tokens, at - 1, -1)
+            operand = not any(t[0] in "*" or t[0].endswith("_t") for t in self.tokens[opens + 1 : at - 1])
+        spaced = self.text[self.tokens[at][1] - 1] == self.text[self.tokens[at][2]] == " "
+        return operand and spaced and after not in (")", ",", "=")
+
+    def number(self, function, at):
+        """One more and, where that is no constant that means nothing, one less."""
+        token = self.tokens[at][0]
+        yield self.any(function, f"{token}+1", at, at, f"({token} + 1)")
+        if token != "0":
+            yield self.any(function, f"{token}-1", at, at, f"({token} - 1)")
+
+    def words(self, function, first, last):
+        for at in range(first + 1, last):
+            token, after = self.tokens[at][0], self.tokens[at + 1][0]
+            if token in OTHER and self.is_binary(at):
+                yield self.any(function, token, at, at, OTHER[token])
+            elif token.isdigit() and not self.is_ordered_with(at):
+                yield from self.number(function, at)
+            elif token in ("break", "continue") and after == ";":
+                yield self.any(function, token, at, at, "")
+            elif token == "?":
+                yield self.any(function, "?no", at, at, "&& 0 ?")
+                yield self.any(function, "?yes", at, at, "|| 1 ?")
+
+    def commas(self, opens, closes):
+        """Of the call's own arguments, with its brackets around them."""
+        found, at = [opens], opens + 1
+        while at < closes:
+            if self.tokens[at][0] in ("(", "[", "{"):
+                at = find.matching(self.tokens, at)
+            elif self.tokens[at][0] == ",":
+                found.append(at)
+            at += 1
+        return [*found, closes]
+
+    def arguments(self, function, first, last):
+        """Two that follow one another, of one kind as far as can be seen."""
+        for at in range(first + 1, last):
+            name = self.tokens[at - 1][0]
+            if self.tokens[at][0] != "(" or not name.isidentifier() or find.WORDS.fullmatch(name):
+                continue
+            commas = self.commas(at, find.matching(self.tokens, at))
+            for number, (a, b, c) in enumerate(zip(commas, commas[1:], commas[2:], strict=False)):
+                one, two = (self.text[self.tokens[i + 1][1] : self.tokens[j - 1][2]] for i, j in ((a, b), (b, c)))
+                if not any(text[0] in "&\"'" or text in ("err", "out", "NULL", "L") for text in (one, two)):
+                    yield self.any(function, f"{name}({number}", a + 1, c - 1, f"{two}, {one}")
+
+    def all(self):
+        for function, first, last in find.functions(self.tokens):
+            yield from itertools.chain(self.words(function, first, last), self.arguments(function, first, last))
+
+
+def finder_of(path, kinds):
+    return Wider(path, kinds)
