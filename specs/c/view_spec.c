@@ -321,22 +321,43 @@ static void sub_byte_views(void **state) {
   mf_tensor_release(bytes);
 }
 
+/* The view of its kind, of a square. */
+static mf_tensor *nth_view(const mf_tensor *t, int kind) {
+  static const int32_t axes[] = {0, 1};
+  static const int64_t shape[] = {4, 1, 2}, larger[] = {3, 2, 4}, same[] = {2, 4};
+  const mf_index item = {.kind = MF_INDEX_SLICE, .start = 0, .stop = 1, .step = 1};
+  const DLDataType byte = {kDLUInt, 8, 1};
+  mf_tensor *v = NULL;
+  switch (kind) {
+    case 0: OK(mf_tensor_index(t, &item, 1, &v, &spec_err)); break;
+    case 1: OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err)); break;
+    case 2: OK(mf_tensor_reshape(t, shape, 3, &v, &spec_err)); break;
+    case 3: OK(mf_tensor_squeeze(t, NULL, 0, &v, &spec_err)); break;
+    case 4: OK(mf_tensor_expand_dims(t, 1, &v, &spec_err)); break;
+    case 5: OK(mf_tensor_diagonal(t, 0, axes, &v, &spec_err)); break;
+    case 6: OK(mf_tensor_reinterpret(t, &byte, &v, &spec_err)); break;
+    case 7: OK(mf_tensor_broadcast_to(t, same, 2, &v, &spec_err)); break;
+    case 8: OK(mf_tensor_broadcast_to(t, larger, 3, &v, &spec_err)); break;
+    case 9: OK(mf_tensor_as_readonly(t, &v, &spec_err)); break;
+    default: break;
+  }
+  return v;
+}
+
 static void flags_go_on(void **state) {
+  enum { REPEATS = 8, AS_READONLY = 9 };
   unsigned char memory[8];
-  int64_t shape[] = {4};
-  DLTensor like = {.data = memory, .ndim = 1, .dtype = {kDLInt, 4, 1}, .shape = shape};
-  mf_tensor *t;
-  mf_tensor *v;
+  int64_t shape[] = {2, 4};
+  DLTensor like = {.data = memory, .ndim = 2, .dtype = {kDLInt, 8, 1}, .shape = shape};
+  mf_tensor *t, *v;
   (void)state;
   for (uint64_t flags = 0; flags < 8; flags++) {
     OK(mf_tensor_wrap(&like, flags, NULL, NULL, &t, &spec_err));
-    OK(mf_tensor_permute_dims(t, NULL, 0, &v, &spec_err));
-    assert_int_equal(mf_tensor_flags(v), flags);
-    mf_tensor_release(v);
-    OK(mf_tensor_as_readonly(t, &v, &spec_err));
-    assert_int_equal(mf_tensor_flags(v), flags | READ_ONLY);
-    assert_memory_equal(mf_tensor_dltensor(v)->shape, shape, sizeof shape);
-    mf_tensor_release(v);
+    for (int kind = 0; (v = nth_view(t, kind)) != NULL; kind++) {
+      assert_int_equal(mf_tensor_flags(v), flags | (kind == REPEATS || kind == AS_READONLY ? READ_ONLY : 0));
+      if (kind == AS_READONLY) assert_memory_equal(mf_tensor_dltensor(v)->shape, shape, sizeof shape);
+      mf_tensor_release(v);
+    }
     mf_tensor_release(t);
   }
 }
