@@ -42,6 +42,9 @@ static void memory_of_the_second_comes_in(void **state) {
   OK(mf_tensor_wrap(&view, 0, NULL, NULL, &t, &err));
   OK(mf_device_of_pointer(other_device_type(), data, &found, &err));
   assert_int_equal(found.device_id, 1);
+  FAILS(mf_device_of_pointer(other_device_type(), &view, &found, &err), MF_EINVAL);
+  assert_int_equal(found.device_type, kDLCPU);
+  assert_int_equal(found.device_id, 0);
   mf_tensor_release(t);
   other_free(1, data);
 }

@@ -148,7 +148,7 @@ static void shrink(void) {
 int mf_threads_set(int32_t n, mf_error *err) {
   if (n < 0 || n > MF_THREADS_MAX)
     return mf__end(mf__fail(err, MF_EINVAL, "n is %d; 0 to %d expected", n, MF_THREADS_MAX), __func__, err);
-  atomic_store(&wanted, n == 0 ? first_wanted() : n);
+  atomic_store(&wanted, n); /* 0: as at first */
   shrink();
   return MF_OK;
 }
