@@ -132,6 +132,63 @@ def test_the_compiler_stays_off_where_memory_is_limited():
         mf.Lua(max_memory=1 << 20).execute("jit.on()")
 
 
+def called(*_):
+    pass
+
+
+REFUSED = {
+    "attribute_filter must be callable": {"attribute_filter": 5},
+    "attribute_filter and attribute_handlers are mutually exclusive": [
+        {"attribute_filter": called, "attribute_handlers": handlers}
+        for handlers in ((called, None), (None, called), (called, called))
+    ],
+    "attribute_handlers must be a sequence of two callables": [
+        {"attribute_handlers": handlers} for handlers in (5, (called,), (called, 5), (5, called))
+    ],
+    "overflow_handler must be callable": {"overflow_handler": 5},
+    "string_hash_seed is 5; None expected: LuaJIT takes no seed": {"string_hash_seed": 5},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_a_state_cannot_have_is_refused(said):
+    for options in REFUSED[said] if isinstance(REFUSED[said], list) else [REFUSED[said]]:
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            mf.Lua(**options)
+    mf.Lua(attribute_filter=called, attribute_handlers=(None, None), overflow_handler=called)
+
+
+# Like many modules for Lua, it is linked with no LuaJIT, and finds that of the process.
+MODULE = """
+extern int lua_gettop(void *);
+extern void lua_pushinteger(void *, long);
+int luaopen_module_of_c(void *L) {
+  lua_pushinteger(L, lua_gettop(L));
+  return 1;
+}
+"""
+WITH_MODULE = """
+import sys
+import moonferry as mf
+
+def loads(**options):
+    lua = mf.Lua(**options)
+    lua.globals().package.cpath = sys.argv[1]
+    return lua.eval("pcall(require, 'module_of_c')")[0]
+
+print(loads(), loads(c_modules=False), loads(c_modules=True), loads())
+"""
+
+
+def test_modules_in_c_find_lua_where_that_is_asked_for(tmp_path):
+    source = tmp_path / "module.c"
+    source.write_text(MODULE)
+    where = os.path.join(os.path.dirname(abi.compile_shared(str(source), "module_of_c.so")), "?.so")
+    command = [sys.executable, "-c", WITH_MODULE, where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("False False True True\n", "")
+
+
 # A Lua thread that runs nothing has no protected call below it, and its state's panic function.
 UNPROTECTED = """
 import ctypes, sys

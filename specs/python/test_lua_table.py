@@ -167,6 +167,9 @@ def test_nested_containers_stay_python_unless_asked(lua):
     assert t.inner is inner
     t = lua.table_from({"inner": inner, "more": {"x": (1, {"y": "z"})}}, recursive=True)
     assert list(t.inner.values()) == [1, 2] and t.more.x[2].y == "z"
+    t = lua.table_from([inner, 3], {"inner": inner}, ([5],), recursive=True)
+    assert [list(v.values()) if v != 3 else v for v in t.values()] == [[1, 2], 3, [5], [1, 2]]
+    assert t[1] == t.inner and t[1] != t[3] and len(lua.table_from(recursive=True)) == 0
 
 
 def test_recursive_tables_keep_loops_and_sharing(lua):
