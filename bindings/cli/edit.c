@@ -1,9 +1,10 @@
 /* edit.c: a line of input, with editing and history where libedit is there, as it comes where not.
  *
  * libedit is looked for when the prompt starts, so that the program needs it neither to build nor to run; the few names
- * and numbers of its interface are declared here, and specs/cli compares them with its header. Invariant: SIGINT is
- * blocked except while this file waits for a key or a completion is looked for, so that none is lost and none cuts
- * anything else short. It must not know what a line means. */
+ * and numbers of its interface are declared here, and specs/cli compares them with its header. Invariants: the signals
+ * that mean something to a line are blocked except while this file waits for a key or a completion is looked for, so
+ * that none is lost and none cuts anything else short; and a signal that ends or stops the program leaves the terminal
+ * in the modes that it had before the line. It must not know what a line means. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -41,28 +44,80 @@ static History *history;
 static const char *shown_prompt;
 static edit_completer *completer;
 static void *completer_data;
-static volatile sig_atomic_t interrupts, resized;
-static struct sigaction outer; /* what Ctrl-C is outside of this file */
+static volatile sig_atomic_t interrupts, resized, resumed;
 
+/* What they do outside of this file is in outer. */
+enum { INTERRUPT, RESIZE, LEAVING, SIGNALS = 6 };
+static const int signals[SIGNALS] = {SIGINT, SIGWINCH, SIGTSTP, SIGTERM, SIGHUP, SIGQUIT};
+static struct sigaction outer[SIGNALS];
+
+/* The terminal's modes before the line, and whether it may have others now. */
+static struct termios modes;
+static volatile sig_atomic_t raw;
+
+void edit_give_back(void) {
+  if (raw) tcsetattr(STDIN_FILENO, TCSANOW, &modes);
+}
+
+/* Another thread may get the signal while the main thread blocks it, but only the main thread waits for a key. */
 static void on_signal(int number) {
-  if (number == SIGINT)
+  const pid_t main_thread = getpid();
+  if (syscall(SYS_gettid) != main_thread)
+    syscall(SYS_tgkill, main_thread, main_thread, number);
+  else if (number == SIGINT)
     interrupts = 1;
   else
     resized = 1;
+}
+
+/* Does what the signal does outside of this file, in the modes that belong there. A program that was stopped goes on
+ * here, and one that has a handler of its own. */
+static void on_leaving(int number) {
+  const int before = errno;
+  struct termios of_line;
+  struct sigaction ours;
+  sigset_t one, mask;
+  int i = LEAVING;
+  const bool changed = raw && tcgetattr(STDIN_FILENO, &of_line) == 0;
+  while (signals[i] != number) i++;
+  edit_give_back();
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  sigaction(number, &outer[i], &ours);
+  raise(number);
+  sigprocmask(SIG_UNBLOCK, &one, &mask);
+  sigprocmask(SIG_SETMASK, &mask, NULL);
+  sigaction(number, &ours, NULL);
+  if (changed) tcsetattr(STDIN_FILENO, TCSANOW, &of_line);
+  resumed = 1;
+  errno = before;
+}
+
+static sigset_t all_signals(void) {
+  sigset_t all;
+  sigemptyset(&all);
+  for (int i = 0; i < SIGNALS; i++) sigaddset(&all, signals[i]);
+  return all;
+}
+
+/* What was stopped may go on in a window of another size, below what the shell has said. */
+static void draw_again(void) {
+  if (editor != NULL && (resized || resumed)) lib.resize(editor);
+  if (editor != NULL && resumed) lib.set(editor, EL_REFRESH);
+  resized = 0;
+  resumed = 0;
 }
 
 /* Waits for a byte. 1; 0 at the end; -1 after Ctrl-C. */
 static int read_byte(char *out) {
   sigset_t none;
   sigprocmask(SIG_SETMASK, NULL, &none);
-  sigdelset(&none, SIGINT);
-  sigdelset(&none, SIGWINCH);
+  for (int i = 0; i < SIGNALS; i++) sigdelset(&none, signals[i]);
   for (;;) {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     const int ready = ppoll(&in, 1, NULL, &none);
     if (interrupts) return -1;
-    if (resized && editor != NULL) lib.resize(editor);
-    resized = 0;
+    draw_again();
     if (ready < 0) continue;
     const ssize_t n = read(STDIN_FILENO, out, 1);
     if (n >= 0 || (errno != EINTR && errno != EAGAIN)) return n == 1;
@@ -71,12 +126,15 @@ static int read_byte(char *out) {
 
 /* libedit's reader of a character. */
 static int read_wide(EditLine *unused, wchar_t *out) {
+  static int behind = -1; /* a byte that came where a character should have gone on */
   mbstate_t state;
   char byte;
   (void)unused;
   memset(&state, 0, sizeof state);
-  for (;;) {
-    const int got = read_byte(&byte);
+  for (bool first = true;; first = false) {
+    const int got = behind < 0 ? read_byte(&byte) : 1;
+    if (behind >= 0) byte = (char)behind;
+    behind = -1;
     if (got <= 0) {
       errno = 0;
       return got;
@@ -84,28 +142,35 @@ static int read_wide(EditLine *unused, wchar_t *out) {
     const size_t n = mbrtowc(out, &byte, 1, &state);
     if (n == (size_t)-2) continue;
     if (n == (size_t)-1) {
-      memset(&state, 0, sizeof state);
+      if (!first) behind = (unsigned char)byte;
       *out = L'?';
     }
     return 1;
   }
 }
 
-/* A table's __index or an attribute of Python's may run code of the user's, and Ctrl-C is for that meanwhile. One that
- * has come before is for the line. */
-static edit_completion looked_up(const char *before, size_t size) {
+void edit_lend_signals(void) {
+  const sigset_t all = all_signals();
+  sigaction(SIGINT, &outer[INTERRUPT], NULL);
+  sigprocmask(SIG_UNBLOCK, &all, NULL);
+}
+
+void edit_take_signals(void) {
+  const sigset_t all = all_signals();
   struct sigaction ours;
-  sigset_t interrupt;
-  sigpending(&interrupt);
-  if (sigismember(&interrupt, SIGINT)) return (edit_completion){.stopped = false};
-  sigemptyset(&interrupt);
-  sigaddset(&interrupt, SIGINT);
-  sigaction(SIGINT, &outer, &ours);
-  sigprocmask(SIG_UNBLOCK, &interrupt, NULL);
-  const edit_completion answer = completer(completer_data, before, size);
-  sigprocmask(SIG_BLOCK, &interrupt, NULL);
-  sigaction(SIGINT, &ours, &outer);
-  return answer;
+  memset(&ours, 0, sizeof ours);
+  ours.sa_handler = on_signal;
+  sigemptyset(&ours.sa_mask);
+  sigprocmask(SIG_BLOCK, &all, NULL);
+  sigaction(SIGINT, &ours, &outer[INTERRUPT]);
+}
+
+/* A Ctrl-C that has come before the search is for the line. */
+static edit_completion looked_up(const char *before, size_t size) {
+  sigset_t pending;
+  sigpending(&pending);
+  if (sigismember(&pending, SIGINT)) return (edit_completion){.stopped = false};
+  return completer(completer_data, before, size);
 }
 
 static unsigned char on_tab(EditLine *e, int unused) {
@@ -195,6 +260,7 @@ void edit_open(edit_completer *complete, void *data) {
   set_locale();
   editor = lib.init("moonferry", stdin, stdout, stderr);
   if (editor != NULL) set_up();
+  atexit(edit_give_back); /* a completion may call os.exit */
 }
 
 bool edit_able(void) {
@@ -213,7 +279,7 @@ void edit_close(void) {
   editor = NULL;
 }
 
-static char *plain_line(void) {
+static char *plain_line(size_t *length) {
   char *line = NULL;
   size_t size = 0, room = 0;
   int got;
@@ -223,6 +289,7 @@ static char *plain_line(void) {
     line[size++] = byte;
     line[size] = '\0';
   }
+  *length = size;
   if (interrupts) {
     free(line);
     return NULL;
@@ -231,36 +298,48 @@ static char *plain_line(void) {
 }
 
 /* Raw before the prompt is shown: what is typed between the two would be echoed by the terminal as well. */
-static char *edited_line(void) {
+static char *edited_line(size_t *length) {
   int count = 0;
+  raw = tcgetattr(STDIN_FILENO, &modes) == 0;
   lib.set(editor, EL_PREP_TERM, 1);
   const char *line = lib.gets(editor, &count);
   if (interrupts) lib.reset(editor);
+  raw = 0;
   if (line == NULL || count <= 0 || interrupts) return NULL;
-  return cli_copy(line, strcspn(line, "\n"));
+  *length = strcspn(line, "\n");
+  return cli_copy(line, *length);
+}
+
+/* Without an editor the terminal keeps its modes, and the signals about those keep what they do. */
+static void catch_signals(void) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_mask = all_signals();
+  for (int i = 0; i < SIGNALS; i++) {
+    sigaction(signals[i], NULL, &outer[i]);
+    action.sa_handler = i < LEAVING ? on_signal : on_leaving;
+    if (i < LEAVING || (editor != NULL && outer[i].sa_handler != SIG_IGN)) sigaction(signals[i], &action, NULL);
+  }
+}
+
+static void release_signals(void) {
+  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &outer[i], NULL);
 }
 
 edit_result edit_line(const char *prompt) {
-  struct sigaction action, resizes;
-  sigset_t block, mask;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_signal;
-  sigemptyset(&action.sa_mask);
-  sigemptyset(&block);
-  sigaddset(&block, SIGINT);
-  sigaddset(&block, SIGWINCH);
-  sigprocmask(SIG_BLOCK, &block, &mask);
-  sigaction(SIGINT, &action, &outer);
-  sigaction(SIGWINCH, &action, &resizes);
+  const sigset_t all = all_signals();
+  sigset_t mask;
+  size_t size = 0;
+  sigprocmask(SIG_BLOCK, &all, &mask);
+  catch_signals();
   interrupts = 0;
   shown_prompt = prompt;
   if (editor == NULL) fputs(prompt, stdout);
   fflush(stdout);
-  char *line = editor != NULL ? edited_line() : plain_line();
-  const edit_result result = {.line = line, .interrupted = interrupts};
+  char *line = editor != NULL ? edited_line(&size) : plain_line(&size);
+  const edit_result result = {.line = line, .size = size, .interrupted = interrupts};
   if (line == NULL) puts(result.interrupted && editor != NULL ? "^C" : "");
-  sigaction(SIGINT, &outer, NULL);
-  sigaction(SIGWINCH, &resizes, NULL);
+  release_signals();
   sigprocmask(SIG_SETMASK, &mask, NULL);
   return result;
 }

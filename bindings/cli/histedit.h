@@ -18,7 +18,7 @@ typedef struct HistEvent {
 
 enum { CC_REFRESH = 4, CC_ERROR = 6, CC_REDISPLAY = 8, CC_REFRESH_BEEP = 9 };
 enum { EL_PROMPT = 0, EL_EDITOR = 2, EL_SIGNAL = 3, EL_BIND = 4, EL_ADDFN = 9, EL_HIST = 10, EL_GETCFN = 13 };
-enum { EL_PREP_TERM = 16 };
+enum { EL_PREP_TERM = 16, EL_REFRESH = 20 };
 enum { H_SETSIZE = 1, H_ENTER = 10, H_SETUNIQUE = 20 };
 
 #endif

@@ -28,6 +28,7 @@ int host_repl(lua_State *L, bool compiled); /* compiled: what is typed may be, s
 /* edit.c */
 typedef struct edit_result {
   char *line;       /* without its newline, to be freed; NULL: none */
+  size_t size;      /* of the line, which may have NULs in it */
   bool interrupted; /* by Ctrl-C; else no line is the end of the input */
 } edit_result;
 
@@ -40,10 +41,16 @@ typedef struct edit_completion {
 
 typedef edit_completion edit_completer(void *data, const char *before, size_t size);
 
+/* A completer calls these around code of the user's, a table's __index or a property of Python's: a signal that comes
+ * meanwhile does what it does where no line is read. One that comes as it begins does so too. */
+void edit_lend_signals(void);
+void edit_take_signals(void);
+
 void edit_open(edit_completer *complete, void *data); /* without an editor, lines are read as they come */
 bool edit_able(void);
 edit_result edit_line(const char *prompt);
 void edit_remember(const char *line);
 void edit_close(void);
+void edit_give_back(void); /* the terminal's modes, for what ends the program within a line; a signal's handler may */
 
 #endif

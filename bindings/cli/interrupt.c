@@ -25,6 +25,7 @@ static void stop(lua_State *L, lua_Debug *unused) {
 }
 
 static void end_program(void) {
+  edit_give_back();
   signal(SIGINT, SIG_DFL);
   raise(SIGINT);
 }

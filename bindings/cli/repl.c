@@ -1,8 +1,8 @@
 /* repl.c: the prompt's loop: a chunk is read, run, and what it gave is shown.
  *
  * What a chunk is, what is shown and how a name is completed is decided in lua/moonferry/program/repl.lua; here is only
- * what must be C: the chunk runs with no frame of ours above it, and Ctrl-C ends it alone. It must not know how a
- * line is edited. */
+ * what must be C: the chunk runs with no frame of Lua code of ours above it, and Ctrl-C ends it alone. Invariant: an
+ * error ends the prompt only where no line could be read since the last one. It must not know how a line is edited. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,11 +11,17 @@
 
 static const char KEY[] = "moonferry.program.repl";
 
-/* line(prompt): the line; nil at the end of the input; false after Ctrl-C. */
+static bool has_read; /* since the loop began or an error was reported */
+
+/* line(prompt): the line; nil at the end of the input; false after Ctrl-C, which means the line while one is read. */
 static int lua_line(lua_State *L) {
-  const edit_result got = edit_line(luaL_checkstring(L, 1));
+  const char *prompt = luaL_checkstring(L, 1);
+  host_uninterruptible();
+  const edit_result got = edit_line(prompt);
+  host_interruptible(L, true);
+  has_read = true;
   if (got.line != NULL)
-    lua_pushstring(L, got.line);
+    lua_pushlstring(L, got.line, got.size);
   else if (got.interrupted)
     lua_pushboolean(L, 0);
   else
@@ -56,36 +62,47 @@ static edit_completion complete(void *data, const char *before, size_t size) {
   question q = {.before = before, .size = size};
   const int top = lua_gettop(L);
   host_interruptible(L, true);
+  edit_lend_signals();
   lua_cpcall(L, ask_complete, &q);
+  edit_take_signals();
   q.answer.stopped = host_uninterruptible();
   lua_settop(L, top);
   return q.answer;
 }
 
-/* Calls repl[name] with what lies above base; false at an error, which was printed. */
+/* With a function of that many arguments on top: calls it, and reports an error. Ctrl-C stops both. */
+static bool call(lua_State *L, int arguments, int results) {
+  host_interruptible(L, true);
+  const int status = host_report(L, host_call(L, arguments, results));
+  host_uninterruptible();
+  return status == 0;
+}
+
+/* Calls repl[name], repl being at index 1, with what lies above base; false at an error, which was printed. */
 static bool ask(lua_State *L, const char *name, int base, int results) {
   lua_getfield(L, 1, name);
   lua_insert(L, base + 1);
-  host_interruptible(L, true);
-  const int status = host_call(L, lua_gettop(L) - base - 1, results);
-  host_uninterruptible();
-  return host_report(L, status) == 0;
+  return call(L, lua_gettop(L) - base - 1, results);
 }
 
 /* With the chunk on top: runs it and shows its results. */
 static void run(lua_State *L) {
   const int base = lua_gettop(L) - 1;
-  host_interruptible(L, true);
-  const int status = host_call(L, 0, LUA_MULTRET);
-  host_uninterruptible();
-  if (host_report(L, status) == 0 && lua_gettop(L) > base) ask(L, "show", base, 0);
+  if (call(L, 0, LUA_MULTRET) && lua_gettop(L) > base) ask(L, "show", base, 0);
 }
 
-/* repl.next() gives a chunk, or nil when there is none left. Line input handles Ctrl-C itself. */
-static bool next(lua_State *L) {
-  lua_getfield(L, 1, "next");
-  if (host_report(L, host_call(L, 0, 1)) != 0) return false;
-  return !lua_isnil(L, -1);
+/* Until the input ends, or repl.next raises an error. */
+static int loop(lua_State *L) {
+  bool *ended = lua_touserdata(L, 1);
+  lua_getfield(L, LUA_REGISTRYINDEX, KEY);
+  lua_replace(L, 1);
+  while (ask(L, "next", 1, 1)) {
+    *ended = lua_isnil(L, -1);
+    if (*ended) return 0;
+    run(L);
+    lua_settop(L, 1);
+  }
+  return 0;
 }
 
 static void push_tools(lua_State *L, bool compiled) {
@@ -102,6 +119,16 @@ static void push_tools(lua_State *L, bool compiled) {
   lua_setfield(L, -2, "version");
 }
 
+/* A finalizer, which may run whenever something is allocated, may raise an error outside of a call, too. */
+static bool run_loop(lua_State *L) {
+  bool ended = false;
+  do {
+    has_read = false;
+    host_report(L, lua_cpcall(L, loop, &ended));
+  } while (!ended && has_read);
+  return ended;
+}
+
 int host_repl(lua_State *L, bool compiled) {
   lua_settop(L, 0);
   if (host_require(L, "moonferry.program.repl") != 0) return CLI_FOUND;
@@ -110,11 +137,7 @@ int host_repl(lua_State *L, bool compiled) {
   host_prefix("");
   edit_open(complete, L);
   push_tools(L, compiled);
-  const bool opened = ask(L, "open", 1, 0);
-  while (opened && next(L)) {
-    run(L);
-    lua_settop(L, 1);
-  }
+  const bool ended = ask(L, "open", 1, 0) && run_loop(L);
   edit_close();
-  return opened ? 0 : CLI_FOUND;
+  return ended ? 0 : CLI_FOUND;
 }

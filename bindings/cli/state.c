@@ -125,13 +125,19 @@ static int with_traceback(lua_State *L) {
   return 1;
 }
 
+static int collect(lua_State *L) {
+  lua_gc(L, LUA_GCCOLLECT, 0);
+  return 0;
+}
+
+/* What a failed call held is let go. A finalizer's own error does not take the place of the call's, which is on top. */
 int host_call(lua_State *L, int arguments, int results) {
   const int handler = lua_gettop(L) - arguments;
   lua_pushcfunction(L, with_traceback);
   lua_insert(L, handler);
   const int status = lua_pcall(L, arguments, results, handler);
   lua_remove(L, handler);
-  if (status != 0) lua_gc(L, LUA_GCCOLLECT, 0);
+  if (status != 0) host_report(L, lua_cpcall(L, collect, NULL));
   return status;
 }
 

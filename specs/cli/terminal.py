@@ -1,5 +1,6 @@
 """A program on a pseudo-terminal, typed at and read from as a person does it."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -8,10 +9,27 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import termios
 import time
 
+import pytest
+from programs import PACKAGE
+
+try:
+    ctypes.CDLL("libedit.so.2")
+    EDITOR = True
+except OSError:
+    EDITOR = False
+edited = pytest.mark.skipif(not EDITOR, reason="libedit is not installed (Debian: libedit2)")
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-B]?|\x07")
+
+
+def plain_environment(folder, **settings):
+    drop = ("LUA_", "MOONFERRY_", "PYTHON", "XDG_", "VIRTUAL_ENV", "SIM_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+    python = {"MOONFERRY_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**clean, **python, "HOME": str(folder), "TERM": "xterm", **settings}
 
 
 class Terminal:
@@ -50,7 +68,7 @@ class Terminal:
         return before
 
     def type(self, keys):
-        os.write(self.main, keys.encode())
+        os.write(self.main, keys if isinstance(keys, bytes) else keys.encode())
 
     def line(self, text, answer=None, prompt="\n> "):
         """Types a line, and returns what was shown from then to the next prompt."""
@@ -71,6 +89,11 @@ class Terminal:
         end = time.monotonic() + 20
         while open(stat).read().rpartition(")")[2].split()[0] != "S":
             assert time.monotonic() < end, "it does not wait"
+
+    def takes_lines(self):
+        """Whether the terminal has the modes that a command expects, and not those of an editor of lines."""
+        local = termios.tcgetattr(self.main)[3]
+        return local & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
 
     def interrupt(self):
         self.type("\x03")

@@ -291,3 +291,9 @@ def test_a_script_with_the_name_of_a_subcommand(moonferry, tmp_path):
     script(tmp_path, "print('ran')", "check")
     assert moonferry("./check").stdout == "ran\n"
     assert moonferry("--", "check").stdout == "ran\n"
+
+
+def test_a_finalizer_that_fails_does_not_take_the_errors_place(moonferry):
+    code = "do local p = newproxy(true) getmetatable(p).__gc = function() error('gone', 0) end end error('why', 0)"
+    done = moonferry("-e", code)
+    assert (done.returncode, done.stderr.splitlines()[:2]) == (1, ["moonferry: gone", "moonferry: why"])

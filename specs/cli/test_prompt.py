@@ -1,46 +1,14 @@
 """The prompt, used through a pseudo-terminal as a person uses it."""
 
-import ctypes
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from programs import MOONFERRY, PACKAGE, ROOT
-from terminal import Terminal
+from programs import MOONFERRY, ROOT
+from terminal import edited, plain_environment
 
-try:
-    ctypes.CDLL("libedit.so.2")
-    EDITOR = True
-except OSError:
-    EDITOR = False
-edited = pytest.mark.skipif(not EDITOR, reason="libedit is not installed (Debian: libedit2)")
 HISTEDIT = Path("/usr/include/histedit.h")
-
-
-def plain_environment(folder, **settings):
-    drop = ("LUA_", "MOONFERRY_", "PYTHON", "XDG_", "VIRTUAL_ENV", "SIM_")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
-    python = {"MOONFERRY_PYTHON": sys.executable, "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**clean, **python, "HOME": str(folder), "TERM": "xterm", **settings}
-
-
-@pytest.fixture
-def prompt(tmp_path):
-    """Starts the program on a terminal and waits for the prompt; each is ended when the spec is."""
-    terminals = []
-
-    def start(*words, **settings):
-        terminal = Terminal([MOONFERRY, *words], plain_environment(tmp_path, **settings), tmp_path)
-        terminals.append(terminal)
-        terminal.expect("\n> ")
-        return terminal
-
-    yield start
-    for terminal in terminals:
-        terminal.close()
 
 
 def test_it_starts_and_ends(prompt):
@@ -386,7 +354,7 @@ def test_what_is_declared_of_libedit(tmp_path):
     ours = (ROOT / "bindings" / "cli" / "histedit.h").read_text()
     names = [part.split(" = ") for line in ours.splitlines() if line.startswith("enum {")
              for part in line[line.index("{") + 1 : line.index("}")].strip().split(", ")]  # fmt: skip
-    assert len(names) == 15
+    assert len(names) == 16
     checks = "".join(f'_Static_assert({name} == {value}, "{name}");\n' for name, value in names)
     checks += '_Static_assert(sizeof(LineInfo) == 24 && sizeof(HistEvent) == 16, "structs");\n'
     checks += '_Static_assert(__builtin_offsetof(LineInfo, cursor) == 8, "cursor");\n'

@@ -14,7 +14,7 @@ local HISTORY = { kept = 1000, most = 2000 }
 local env = setmetatable({}, { __index = _G, __newindex = _G })
 
 pcall(ffi.cdef, "int mkdir(const char *path, unsigned int mode);")
-pcall(ffi.cdef, "int chmod(const char *path, unsigned int mode);")
+pcall(ffi.cdef, "unsigned int umask(unsigned int mask);")
 
 -- Called at the end of a chunk: what is local there stays, as a field of the globals.
 local function keep()
@@ -97,12 +97,12 @@ local function make_folders(path)
   end
 end
 
--- Opens the file; it is nobody else's to read.
+-- Opens the file; one that is made here is nobody else's to read. One that is there keeps its mode: it may be
+-- /dev/null.
 local function open_history(mode)
+  local before = ffi.C.umask(63) -- 0077
   local file = io.open(repl.history, mode)
-  if file then
-    ffi.C.chmod(repl.history, 384) -- 0600
-  end
+  ffi.C.umask(before)
   return file
 end
 
@@ -111,10 +111,15 @@ local function load_history()
   if not file then
     return make_folders(repl.history)
   end
-  for line in file:lines() do
-    lines[#lines + 1] = line
-  end
+  local ok, why = pcall(function()
+    for line in file:lines() do
+      lines[#lines + 1] = line
+    end
+  end)
   file:close()
+  if not ok then
+    io.stderr:write(("(no history: %s: %s)\n"):format(repl.history, why))
+  end
   local first = math.max(1, #lines - HISTORY.kept + 1)
   for i = first, #lines do
     repl.remember(lines[i])
@@ -173,11 +178,12 @@ py.import "numpy"   py is require "moonferry.python": Python's modules
 Tab completes names and fields, an unfinished line goes on in the next, Ctrl-C ends what runs or clears the line.
 quit or Ctrl-D ends the prompt. The shell has "moonferry --help".]]
 
--- A word that is typed alone and means something here, unless the program has a variable of that name.
+-- A word that is typed alone and means something here, unless the program has a variable of that name. An __index of
+-- _G's is not asked: it may raise an error for names that it does not know.
 local function said_alone(line)
   local word = line:match("^%s*(%S+)%s*$")
   word = word and word:gsub("%(%)$", "")
-  return word and (word == "?" or env[word] == nil) and word
+  return word and (word == "?" or rawget(env, word) == nil and rawget(_G, word) == nil) and word
 end
 
 -- What a line is to the prompt itself: "end", "help", which is given here, or nil.
