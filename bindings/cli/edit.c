@@ -78,7 +78,7 @@ static void on_leaving(int number) {
   struct sigaction ours;
   sigset_t one, mask;
   int i = LEAVING;
-  const bool changed = raw && tcgetattr(STDIN_FILENO, &of_line) == 0;
+  const bool changed = tcgetattr(STDIN_FILENO, &of_line) == 0;
   while (signals[i] != number) i++;
   edit_give_back();
   sigemptyset(&one);
@@ -102,20 +102,23 @@ static sigset_t all_signals(void) {
 
 /* What was stopped may go on in a window of another size, below what the shell has said. */
 static void draw_again(void) {
-  if (editor != NULL && (resized || resumed)) lib.resize(editor);
-  if (editor != NULL && resumed) lib.set(editor, EL_REFRESH);
+  if (resized || resumed) lib.resize(editor);
+  if (resumed) lib.set(editor, EL_REFRESH);
   resized = 0;
   resumed = 0;
 }
 
-/* Waits for a byte. 1; 0 at the end; -1 after Ctrl-C. */
+/* Waits for a byte. 1; 0 at the end; -1 after Ctrl-C. Where there is a byte, ppoll lets no signal in, although one may
+ * have come before the byte. */
 static int read_byte(char *out) {
-  sigset_t none;
+  sigset_t none, mask;
   sigprocmask(SIG_SETMASK, NULL, &none);
   for (int i = 0; i < SIGNALS; i++) sigdelset(&none, signals[i]);
   for (;;) {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
     const int ready = ppoll(&in, 1, NULL, &none);
+    sigprocmask(SIG_SETMASK, &none, &mask);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     if (interrupts) return -1;
     draw_again();
     if (ready < 0) continue;
@@ -310,7 +313,7 @@ static char *edited_line(size_t *length) {
   return cli_copy(line, *length);
 }
 
-/* Without an editor the terminal keeps its modes, and the signals about those keep what they do. */
+/* Without an editor the terminal keeps its modes, and all signals but Ctrl-C keep what they do. */
 static void catch_signals(void) {
   struct sigaction action;
   memset(&action, 0, sizeof action);
@@ -318,7 +321,8 @@ static void catch_signals(void) {
   for (int i = 0; i < SIGNALS; i++) {
     sigaction(signals[i], NULL, &outer[i]);
     action.sa_handler = i < LEAVING ? on_signal : on_leaving;
-    if (i < LEAVING || (editor != NULL && outer[i].sa_handler != SIG_IGN)) sigaction(signals[i], &action, NULL);
+    const bool ignored = i >= LEAVING && outer[i].sa_handler == SIG_IGN;
+    if (i == INTERRUPT || (editor != NULL && !ignored)) sigaction(signals[i], &action, NULL);
   }
 }
 

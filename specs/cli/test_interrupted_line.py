@@ -1,9 +1,12 @@
 """Signals that come while the prompt reads a line: what they do, and in which modes they leave the terminal."""
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
+import termios
 
 import pytest
 from terminal import edited
@@ -27,6 +30,11 @@ int sigpending(sigset_t *set) {
 }
 """
 
+# One comes before the look.
+BEFORE_THE_LOOK = BEHIND_THE_LOOK.replace("  const int", "  kill(getpid(), SIGINT);\n  const int").replace(
+    "  kill(getpid(), SIGINT);\n  return", "  return"
+)
+
 # Before the program waits for a key, while its main thread blocks the signal, another thread gets it, once there is a
 # file of the name "now".
 IN_ANOTHER_THREAD = """
@@ -37,7 +45,7 @@ static void *other(void *number) {
   pthread_sigmask(SIG_UNBLOCK, &one, NULL);
   return NULL;
 }
-static void send(int number) {
+__attribute__((unused)) static void send(int number) {
   pthread_t thread;
   kill(getpid(), number);
   if (pthread_create(&thread, NULL, other, &number) == 0) pthread_join(thread, NULL);
@@ -53,6 +61,9 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, c
   return ppoll(fds, count, time, mask);
 }
 """
+
+# There is a byte, and a Ctrl-C as well.
+BESIDE_A_BYTE = IN_ANOTHER_THREAD.replace("send(SIGINT);", "poll(fds, 1, -1), kill(getpid(), SIGINT);")
 
 
 def preload(folder, text):
@@ -77,12 +88,55 @@ def test_ctrl_c_that_comes_as_a_completion_begins_ends_it(prompt, tmp_path):
 
 
 @edited
+def test_ctrl_c_before_a_completion_and_behind_one_is_for_the_line(prompt, tmp_path):
+    t = prompt()
+    t.type("string.for\t")
+    t.expect("string.format")
+    t.interrupt()
+    t.expect("^C\n> ")
+    assert t.end() == 0
+    t = prompt(**preload(tmp_path, BEFORE_THE_LOOK))
+    t.line(SLOW)
+    t.type("slow.name.\t")
+    t.expect("^C\n> ")
+    assert "looking" not in t.shown
+    assert t.line("5") == "5"
+    assert t.end() == 0
+
+
+@edited
+def test_ctrl_c_before_what_was_typed_ahead(prompt, tmp_path):
+    t = prompt(**preload(tmp_path, BESIDE_A_BYTE))
+    t.type("not")
+    t.expect("not")
+    (tmp_path / "now").touch()
+    t.type(" 5\r")  # whether the space is behind the Ctrl-C or before it
+    t.expect("^C\n> ")
+    t.expect("5\n5\n> ")
+    assert t.end() == 0
+
+
+@edited
+def test_a_window_that_becomes_narrow_while_a_line_is_typed(prompt):
+    t = prompt()
+    fcntl.ioctl(t.main, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    t.line("1")
+    t.type("x" * 20)
+    t.expect("x" * 20)
+    fcntl.ioctl(t.main, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+    t.type("y" * 20 + "z")
+    t.expect("y" * 8 + " \b" + "y" * 12 + "z")  # the cursor is led into the second row
+    t.type("\x15")
+    assert t.end() == 0
+
+
+@edited
 def test_ctrl_c_that_another_thread_gets_clears_the_line(prompt, tmp_path):
     t = prompt(**preload(tmp_path, IN_ANOTHER_THREAD))
     t.type("not")
     t.expect("not")
     (tmp_path / "now").touch()
-    t.type("x")
+    t.type(" ")
     t.expect("^C\n> ")
     assert t.line("5") == "5"
     assert t.end() == 0
@@ -119,9 +173,10 @@ def test_a_signals_handler_of_pythons_runs_and_the_line_stays(prompt):
     t.line("py.exec [[import signal; signal.signal(signal.SIGTERM, lambda *_: print('told', flush=True))]]")
     t.type("py.None is")
     t.expect("None is")
-    t.child.send_signal(signal.SIGTERM)
-    t.expect("> py.None is")  # drawn again
-    assert not t.takes_lines()
+    for _ in range(2):
+        t.child.send_signal(signal.SIGTERM)
+        t.expect("> py.None is")  # drawn again
+        assert not t.takes_lines()
     t.type("\b\b\b\r")
     t.expect("told")
     t.expect("\n> ")

@@ -170,7 +170,7 @@ def test_completion_of_modules(prompt):
 def test_a_tab_before_any_word_is_space(prompt):
     t = prompt()
     t.type("\t7\r")
-    t.expect("\n7\n> ")
+    t.expect("  7\n7\n> ")
 
 
 @edited
@@ -311,9 +311,20 @@ def test_wide_characters(prompt):
     assert t.expect("\n> ").endswith('"ä"')
 
 
-@pytest.mark.parametrize("settings", [{"TERM": "dumb"}, {"MOONFERRY_LIBEDIT": ""}, {"MOONFERRY_LIBEDIT": "/none.so"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"TERM": "dumb"},
+        {"shell": "unset TERM; exec $0"},
+        {"MOONFERRY_LIBEDIT": ""},
+        {"MOONFERRY_LIBEDIT": "/none.so"},
+        {"MOONFERRY_LIBEDIT": "libm.so.6"},
+    ],
+    ids=str,
+)
 def test_without_an_editor(prompt, settings):
     t = prompt(**settings)
+    assert t.takes_lines()
     assert t.line("1 + 1") == "2"
     assert t.line("") == ""
     t.run("while true do end")
@@ -324,6 +335,13 @@ def test_without_an_editor(prompt, settings):
     t.interrupt()
     t.expect("\n> ")
     assert t.line("4") == "4"
+    assert t.end() == 0
+
+
+def test_a_prompt_whose_output_is_no_terminal(prompt):
+    t = prompt(shell="$0 | cat")
+    assert t.takes_lines()
+    assert t.line("1 + 1") == "2"
     assert t.end() == 0
 
 
