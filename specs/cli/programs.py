@@ -70,6 +70,15 @@ ok("hipFree", a)
 """
 
 
+def compiled(folder, text, *files):
+    """A program of some of the program's files."""
+    source = ROOT / "bindings" / "cli"
+    (folder / "main.c").write_text(text)
+    sources = [folder / "main.c", *(source / name for name in files)]
+    subprocess.run(["gcc", "-std=gnu11", f"-I{source}", *sources, "-o", folder / "program"], check=True)
+    return folder / "program"
+
+
 class Sim:
     """Runs `moonferry sim` in a folder of its own."""
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from programs import MOONFERRY, ROOT
+from programs import MOONFERRY, compiled
 
 # run SECONDS COMMAND ...: the status, or "late", in the first line, and then what the command printed.
 RUN = r"""
@@ -39,15 +39,6 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-
-
-def compiled(folder, text, *files):
-    """A program of some of the program's files."""
-    source = ROOT / "bindings" / "cli"
-    (folder / "main.c").write_text(text)
-    sources = [folder / "main.c", *(source / name for name in files)]
-    subprocess.run(["gcc", "-std=gnu11", f"-I{source}", *sources, "-o", folder / "program"], check=True)
-    return folder / "program"
 
 
 @pytest.fixture(scope="module")
