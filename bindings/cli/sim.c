@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -258,11 +259,14 @@ static bool run_seed(session *s, uint64_t seed) {
   return ended.interrupted == 0;
 }
 
+/* The command may have made what it shares with this program non-blocking, as its standard error. */
 static bool write_all(int fd, const cli_text *text) {
   for (size_t at = 0; at < text->size;) {
     const ssize_t n = write(fd, text->at + at, text->size - at);
-    if (n < 0) return false;
-    at += (size_t)n;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (n < 0 && errno == EAGAIN) poll(&room, 1, -1);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
+    if (n > 0) at += (size_t)n;
   }
   return true;
 }

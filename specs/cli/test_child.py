@@ -1,5 +1,6 @@
 """How the program runs commands: with an end in time, with nothing of them left behind, and with their own status."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -138,3 +139,33 @@ def test_a_signal_does_what_it_did_before_a_command_begins_and_after_it_has_ende
     words = [compiled(tmp_path, EARLY, "process.c"), "a command"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("143\n", -signal.SIGTERM)
+
+
+def test_a_report_waits_for_room_in_a_pipe_that_does_not_block(tmp_path):
+    """As a command leaves its standard error that has made it so."""
+    from_it, to_us = os.pipe()
+    os.set_blocking(to_us, False)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += os.write(to_us, b"x" * 512)
+    words = [MOONFERRY, "sim", "--", "sh", "-c", "echo $$ >ran"]
+    child = subprocess.Popen(words, cwd=tmp_path, stderr=to_us)
+    os.close(to_us)
+
+    def is_behind_the_command():
+        ran = tmp_path / "ran"
+        pid = ran.read_text() if ran.exists() else ""
+        if not pid.endswith("\n") or os.path.exists(f"/proc/{pid.strip()}"):
+            return False
+        with open(f"/proc/{child.pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "SZ"
+
+    until = time.monotonic() + 60
+    while not is_behind_the_command():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    with open(from_it, "rb") as pipe:
+        said = pipe.read()[filled:]
+    assert said.startswith(b"moonferry sim: 0 findings; 1 run (seed 0)"), said
+    assert child.wait(timeout=60) == 0
