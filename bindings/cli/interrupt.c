@@ -19,7 +19,7 @@ static volatile sig_atomic_t forgives;
  * error again and again after a second Ctrl-C, until it has ended. */
 static void stop(lua_State *L, lua_Debug *unused) {
   (void)unused;
-  lua_sethook(L, presses > 1 ? stop : NULL, presses > 1 ? LUA_MASKCOUNT : 0, 1);
+  lua_sethook(L, stop, presses > 1 ? LUA_MASKCOUNT : 0, 1); /* none with a mask of 0 */
   waiting = 0;
   luaL_error(L, "interrupted!");
 }
