@@ -74,6 +74,7 @@ static int operator_le(lua_State *L) {
 }
 
 static int object_len(lua_State *L) {
+  mf__check_interrupt(L);
   PyObject *object = mf__held_at(L, 1);
   Py_ssize_t length;
   MF__OUTSIDE(length, PyObject_Size(object));

@@ -35,7 +35,7 @@ int mf__fail(lua_State *L, const char *format, ...) {
 volatile sig_atomic_t mf__interrupted;
 
 int mf__interrupt_came(void) {
-  if (!mf__interrupted) return 0;
+  if (!mf__interrupted && !mf__top->state->hosted) return 0;
   int raised;
   mf__interrupted = 0;
   MF__OUTSIDE(raised, PyErr_CheckSignals());

@@ -45,6 +45,7 @@ static int push_thrown(lua_State *L, PyObject *exception) {
 
 /* Begins the copying of a table; raises if tables are nested so deeply that one most likely contains itself. */
 static void nest(lua_State *L) {
+  mf__check_interrupt(L);
   if (mf__top->nesting == MF__NESTING_MAX)
     mf__fail(L, "a table is nested more than %d deep, or contains itself", MF__NESTING_MAX);
   mf__top->nesting++;

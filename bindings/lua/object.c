@@ -18,6 +18,7 @@ static void set_origin(lua_State *L, PyObject *origin) {
 }
 
 static int object_index(lua_State *L) {
+  mf__check_interrupt(L);
   PyObject *object = mf__held_at(L, 1), *value;
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
   if (lua_type(L, 2) == LUA_TSTRING) {
@@ -32,6 +33,7 @@ static int object_index(lua_State *L) {
 }
 
 static int object_newindex(lua_State *L) {
+  mf__check_interrupt(L);
   PyObject *object = mf__held_at(L, 1);
   PyObject *key = mf__hold(L, mf__to_python(L, 2));
   PyObject *value = mf__hold(L, mf__to_python(L, 3));

@@ -110,6 +110,7 @@ static int verb_dict(lua_State *L) {
 }
 
 static int verb_bytes(lua_State *L) {
+  mf__check_interrupt(L);
   size_t size;
   const char *data = lua_type(L, 1) == LUA_TSTRING ? lua_tolstring(L, 1, &size) : NULL;
   if (data == NULL) mf__fail(L, "py.bytes takes a string, got %s", luaL_typename(L, 1));

@@ -99,27 +99,31 @@ py.exec "import ctypes, signal; send = getattr(ctypes.CDLL(None), 'raise')"
 
   it("that comes while no Python code runs is an error of the next call", function()
     local text = runs(prelude .. signals .. [[
+local add = py.op.add
 local ok, failed = pcall(py.main.send, 2)
 print(ok, failed)
-local _, err = pcall(py.op.add, 1, 2)
-print(err.type, py.op.add(1, 2))
+local _, err = pcall(add, 1, 2)
+print(err.type, add(1, 2))
 ]])
     assert.are.equal("true\t0\nKeyboardInterrupt\t3\n", text)
   end)
 
-  it("that comes while no Python code runs is an error of the next operator, loop or object, too", function()
+  it("that comes while no Python code runs is an error of whatever calls Python next, too", function()
     local text = runs(prelude .. signals .. [[
 local one, list = py.object(1), py.list { 1 }
 local ways = {
   function() return one + 1 end, function() return -one end, function() return one < one end,
-  function() return py.iter(list) end, function() return py.object "x" end,
+  function() return py.iter(list) end, function() return py.object "x" end, function() return list[0] end,
+  function() list[0] = 2 end, function() return list.append end, function() py.main.list = list end,
+  function() return #list end, function() return py.list {} end, function() return py.tuple {} end,
+  function() return py.dict {} end, function() return py.bytes "x" end,
 }
 for _, way in ipairs(ways) do
   assert(pcall(py.main.send, 2))
   io.write(select(2, pcall(way)).type, " ")
 end
 ]])
-    assert.are.equal(("KeyboardInterrupt "):rep(5), text)
+    assert.are.equal(("KeyboardInterrupt "):rep(14), text)
   end)
 
   it("that comes too late for the code of a context manager's body is the body's error", function()

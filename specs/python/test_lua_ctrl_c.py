@@ -1,11 +1,14 @@
 """Ctrl-C: which scripts it ends, in whichever states and threads they are, each in a program of its own."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
+
+import moonferry
 
 # Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it
 # when the script goes on, by what the system says of its thread: it has run on for a while or it waits for something.
@@ -301,3 +304,56 @@ def test_what_lua_imports_leaves_the_handler_of_python_s_host(lua):
     before = signal.getsignal(signal.SIGINT)
     lua.execute("require('moonferry.python').import 'wave'")
     assert signal.getsignal(signal.SIGINT) is before
+
+
+class Struck(Exception):
+    """What a signal's handler raises."""
+
+
+@pytest.fixture
+def strike():
+    """A function that raises a signal on this thread, and no Python code runs after it."""
+
+    def handler(number, frame):
+        raise Struck
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield lambda: ctypes.CDLL(None)["raise"]
+    signal.signal(signal.SIGUSR1, before)
+
+
+# What is ready before the signal comes, and what calls Python after it: C code of Python's alone, which looks for none.
+CALLS = {
+    "a call": ("", "python.builtins.abs(1)"),
+    "a call with arguments in a table": ("local f, args = python.builtins.abs, python.args{1}", "f(args)"),
+    "the arguments": ("", "python.args{1}"),
+    "an item": ("", "local x = list[0]"),
+    "setting an item": ("", "list[0] = 5"),
+    "an attribute": ("", "local x = one.real"),
+    "an attribute whose name is known": ("local x = one.real", "x = one.real"),
+    "a length": ("", "local x = #list"),
+    "an operator": ("", "local x = one + 1"),
+    "a loop": ("", "python.iter(list)"),
+    "a step of a loop": ("local step, iterator = python.iter(list)", "step(iterator)"),
+    "a step of a loop that counts": ("local step, iterator, at = python.enumerate(list)", "step(iterator, at)"),
+    "a view": ("", "python.as_attrgetter(list)"),
+}
+
+
+@pytest.mark.parametrize("interruptible", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_signal_is_an_error_of_the_next_call_of_python(strike, name, interruptible):
+    ready, call = CALLS[name]
+    items = [1]
+    with moonferry.Lua(interruptible=interruptible) as lua:
+        lua.globals().came = "early"
+        code = f"local strike, list, one = ... {ready} strike({int(signal.SIGUSR1)}) {call} came = 'late'"
+        with pytest.raises(Struck):
+            lua.execute(code, strike(), items, 1j)
+        assert (lua.globals().came, items) == ("early", [1])
+
+
+def test_a_script_that_catches_what_a_signal_raised_goes_on(strike):
+    with moonferry.Lua() as lua:
+        code = "local strike, number = ... strike(number) return pcall(python.args, {1}), #python.builtins.list{1}"
+        assert lua.execute(code, strike(), int(signal.SIGUSR1)) == (False, 1)

@@ -53,6 +53,7 @@ static PyObject *list_of_none(lua_State *L, Py_ssize_t count) {
 void mf__arguments_of(lua_State *L, int index, PyObject **positional, PyObject **keywords) {
   PyObject *list = list_of_none(L, (Py_ssize_t)lua_objlen(L, index));
   *keywords = mf__hold(L, PyDict_New());
+  mf__check_interrupt(L);
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int key = lua_gettop(L) - 1;
     PyObject *value = mf__hold(L, mf__to_python(L, key + 1));

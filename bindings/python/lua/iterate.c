@@ -26,7 +26,7 @@ static int step_unprotected(lua_State *L, mf__frame *frame) {
   PyObject *iterator = ref->object;
   Py_IncRef(iterator);
   mf__outside_begin();
-  PyObject *item = PyIter_Next(iterator);
+  PyObject *item = PyErr_CheckSignals() == 0 ? PyIter_Next(iterator) : NULL;
   Py_DecRef(iterator);
   mf__outside_end();
   if (item == NULL && !PyErr_Occurred()) return 0;
@@ -42,6 +42,7 @@ static int enter_step(lua_State *L) {
 static int step(lua_State *L) {
   mf__ref *ref = mf__ref_check(L, 1);
   int flags = ref->flags;
+  mf__check_interrupt(L);
   if (!PyIter_Check(ref->object)) mf__fail(L, "a Python iterator is expected: python.iter makes one");
   PyObject *item = mf__next_item(L, mf__held_at(L, 1));
   if (item == NULL) return 0;

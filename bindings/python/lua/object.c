@@ -16,6 +16,7 @@ static PyObject *held(lua_State *L, const mf__ref *ref) {
 
 /* The function behind python.as_function keeps its object beside it. */
 PyObject *mf__python_argument(lua_State *L, int index) {
+  mf__check_interrupt(L);
   if (lua_iscfunction(L, index)) {
     lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_UNWRAP);
     lua_pushvalue(L, index);
@@ -65,6 +66,7 @@ static PyObject *item_of(PyObject *object, PyObject *key) {
 }
 
 static int object_index(lua_State *L) {
+  mf__check_interrupt(L);
   int flags = mf__ref_check(L, 1)->flags;
   PyObject *object = mf__held_at(L, 1), *value;
   PyObject *key = key_at_2(L);
@@ -88,7 +90,7 @@ static int index_unprotected(lua_State *L, mf__frame *frame) {
   PyObject *object = ref->object;
   Py_IncRef(object);
   mf__outside_begin();
-  PyObject *value = PyObject_GetAttr(object, name);
+  PyObject *value = PyErr_CheckSignals() == 0 ? PyObject_GetAttr(object, name) : NULL;
   Py_DecRef(object);
   mf__outside_end();
   Py_DecRef(name);
@@ -100,6 +102,7 @@ static int enter_index(lua_State *L) {
 }
 
 static int object_newindex(lua_State *L) {
+  mf__check_interrupt(L);
   int flags = mf__ref_check(L, 1)->flags, failed;
   PyObject *object = mf__held_at(L, 1);
   PyObject *key = key_at_2(L);
