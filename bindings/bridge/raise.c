@@ -34,6 +34,7 @@ int mf__fail(lua_State *L, const char *format, ...) {
 
 volatile sig_atomic_t mf__interrupted;
 
+/* Where Python hosts Lua, its own handler is the one that is called, and tells nobody but Python. */
 int mf__interrupt_came(void) {
   if (!mf__interrupted && !mf__top->state->hosted) return 0;
   int raised;

@@ -286,3 +286,21 @@ def test_a_signature_has_names_that_python_can_have(encoding, parameters, signat
 def test_parameters_are_named_whatever_is_no_text():
     lua = mf.Lua(encoding=None, source_encoding="latin-1")
     assert str(inspect.signature(lua.eval("function(é, b) end"))) == "(é, b, /, *_more)"
+
+
+def test_a_static_method_of_a_c_type_is_bound_to_no_object(lua):
+    with pytest.raises(TypeError) as python_s:
+        str.maketrans(None)
+    for call in ("f(python.none)", "f(nil, python.args{})", "f(python.args{python.none})"):
+        with pytest.raises(TypeError) as error:
+            lua.execute(f"local f = python.builtins.str.maketrans {call}")
+        assert str(error.value) == str(python_s.value)
+    assert "__bool__" in lua.eval("python.none:__dir__()")
+
+
+def test_two_keys_of_a_table_are_no_keyword_twice():
+    """The codec makes one name of both."""
+    lua = mf.Lua(encoding="utf-7")
+    with pytest.raises(TypeError, match="gave the keyword 'a' for two keys"):
+        lua.execute(b"python.args{['a'] = 1, ['+AGE-'] = 2}")
+    assert lua.eval(b"(...)(python.args{['+AGE-'] = 2})", dict) == {"a": 2}

@@ -240,6 +240,8 @@ def test_a_loop_takes_apart_what_it_is_asked_to(lua):
     with pytest.raises(mf.LuaError, match="a tuple of more than 7000 values cannot be unpacked: 7001"):
         lua.execute("for a in python.iterex(...) do end", [(1,) * 7001])
     assert lua.execute("for a, b in python.iterex(...) do return b end", [(1,) * 7000]) == 1
+    with pytest.raises(mf.LuaError, match="an empty tuple gives the loop no value, which would end it"):
+        lua.execute("for a in python.iterex(...) do end", [(1, 2), (), (3, 4)])
 
 
 def test_a_number_comes_before_none_in_a_tuple():
@@ -247,6 +249,7 @@ def test_a_number_comes_before_none_in_a_tuple():
     code = "for i, a, b in python.enumerate(...) do return i, type(a), b end"
     assert lua.execute(code, [(None, 1)]) == (0, "nil", 1)
     assert lua.execute("for a, b in python.iter(...) do return type(a), b end", [(None, 1)]) == ("userdata", 1)
+    assert lua.execute("local n = 0 for i, a in python.enumerate(...) do n = n + i end return n", [(), (2,), ()]) == 3
 
 
 def test_as_function_is_a_function(lua):

@@ -146,9 +146,17 @@ def test_what_is_loaded_has_the_name_and_the_mode_that_it_has_elsewhere(box, giv
 
 def test_pieces_that_are_no_text_are_refused(box):
     for piece in ("{}", "true", "print"):
-        with pytest.raises(mf.LuaError, match="reader function must return a string"):
-            box.eval(f"load(function() return {piece} end)")
+        code = f"load(function() return {piece} end)"
+        assert box.eval(code) == mf.Lua().eval(code) == (None, "reader function must return a string")
     assert box.execute("last = 5 return load(" + PIECES + ")") == (None, "(load):1: unexpected symbol near '5'")
+
+
+def test_what_fails_while_it_gives_the_pieces_is_what_load_returns(box):
+    for fails in ("error('x')", "error('x', 0)", "error()", "coroutine.yield()"):
+        code = f"return load(function() {fails} end)"
+        assert box.execute(code) == mf.Lua().execute(code), fails
+    assert box.execute("local e = {} return select(2, load(function() error(e) end)) == e") is True
+    assert box.execute("return pcall(load, error)") == (True, None, None)
 
 
 @pytest.mark.parametrize("given", ["1", "'x'", "print", "true"])
@@ -229,7 +237,7 @@ NESTING = [
     "local function f(s) return (s:gsub('.', f)) end return f('x')",
     "local m = {} m.__tostring = function(t) return ('%s!'):format(t) end f = ('%s'):format(setmetatable(m, m))",
     "local function f() table.sort({1, 2, 3}, f) return true end f()",
-    "local function f() load(f) return 1 end f()",
+    "local function f() assert(load(f)) end f()",
     "local m = {} m.__tostring = function(t) print(t) return '' end print(setmetatable(m, m))",
     "local function f(e) error(select(2, xpcall(error, f, e)), 0) end error(select(2, xpcall(error, f)), 0)",
 ]

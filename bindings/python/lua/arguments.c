@@ -37,7 +37,9 @@ static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *val
     PyErr_SetString(PyExc_TypeError, "the codec of names gave a keyword that is no plain str");
     mf__raise(L);
   }
-  if (PyDict_SetItem(keywords, name, value) != 0) mf__raise(L);
+  const int there = PyDict_Contains(keywords, name);
+  if (there > 0) PyErr_Format(PyExc_TypeError, "the codec of names gave the keyword '%U' for two keys", name);
+  if (there != 0 || PyDict_SetItem(keywords, name, value) != 0) mf__raise(L);
   mf__drop();
 }
 
@@ -51,9 +53,9 @@ static PyObject *list_of_none(lua_State *L, Py_ssize_t count) {
 }
 
 void mf__arguments_of(lua_State *L, int index, PyObject **positional, PyObject **keywords) {
+  mf__check_interrupt(L);
   PyObject *list = list_of_none(L, (Py_ssize_t)lua_objlen(L, index));
   *keywords = mf__hold(L, PyDict_New());
-  mf__check_interrupt(L);
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int key = lua_gettop(L) - 1;
     PyObject *value = mf__hold(L, mf__to_python(L, key + 1));

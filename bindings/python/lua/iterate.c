@@ -14,6 +14,8 @@ static void push_item(lua_State *L, PyObject *item, int first) {
 
 static int push_tuple(lua_State *L, PyObject *tuple, int numbered) {
   Py_ssize_t count = PyTuple_Size(tuple);
+  if (count == 0 && !numbered)
+    mf__fail(L, "an empty tuple gives the loop no value, which would end it; python.enumerate has a number beside it");
   mf__room_for(L, count, "a tuple of more than 7000 values cannot be unpacked");
   for (Py_ssize_t i = 0; i < count; i++) push_item(L, PyTuple_GetItem(tuple, i), i == 0 && !numbered);
   return (int)count;
@@ -40,9 +42,9 @@ static int enter_step(lua_State *L) {
 
 /* next(iterator, control): the iterator's userdata says how. */
 static int step(lua_State *L) {
+  mf__check_interrupt(L);
   mf__ref *ref = mf__ref_check(L, 1);
   int flags = ref->flags;
-  mf__check_interrupt(L);
   if (!PyIter_Check(ref->object)) mf__fail(L, "a Python iterator is expected: python.iter makes one");
   PyObject *item = mf__next_item(L, mf__held_at(L, 1));
   if (item == NULL) return 0;

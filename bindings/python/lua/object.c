@@ -116,9 +116,11 @@ static int object_newindex(lua_State *L) {
   return 0;
 }
 
-/* Whether ${function} is bound to ${first}, of the kinds that a:b() reads. */
+/* Whether ${function} is bound to ${first}, of the kinds that a:b() reads. The static method of a C type is bound to
+ * nothing, and says that this is None. */
 static int is_bound_to(lua_State *L, PyObject *function, PyObject *first) {
-  if (Py_TYPE(function) != mf__method_type && !PyCFunction_Check(function)) return 0;
+  if (PyCFunction_Check(function)) return PyCFunction_GetSelf(function) == first;
+  if (Py_TYPE(function) != mf__method_type) return 0;
   PyObject *bound = PyObject_GetAttrString(function, "__self__");
   if (bound == NULL) mf__raise(L);
   Py_DecRef(bound);

@@ -26,20 +26,25 @@ static const char *const string_names[] = {"byte",  "char",  "find", "format",  
 static const char *const table_names[] = {"concat", "foreach", "foreachi", "getn", "insert", "maxn",
                                           "move",   "pack",    "remove",   "sort", "unpack", NULL};
 
-/* load and loadstring of text alone: of the string at the top of the stack, if ${mode} lets text be. */
-static int load_text(lua_State *L, const char *name, const char *mode) {
-  size_t size;
-  const char *text = lua_tolstring(L, -1, &size);
-  if (mf__load(L, &(mf__chunk){text, size, name, strchr(mode, 't') != NULL ? "t" : ""}) == 0) return 1;
+/* What load returns for the error at the top of the stack. */
+static int nil_and_error(lua_State *L) {
   lua_pushnil(L);
   lua_insert(L, -2);
   return 2;
 }
 
+/* load and loadstring of text alone: of the string at the top of the stack, if ${mode} lets text be. */
+static int load_text(lua_State *L, const char *name, const char *mode) {
+  size_t size;
+  const char *text = lua_tolstring(L, -1, &size);
+  if (mf__load(L, &(mf__chunk){text, size, name, strchr(mode, 't') != NULL ? "t" : ""}) == 0) return 1;
+  return nil_and_error(L);
+}
+
 /* Joins the pieces that the function at 1 gives until it gives nil or "". */
-static void join_pieces(lua_State *L) {
+static int join_pieces(lua_State *L) {
+  const int pieces = 2;
   lua_newtable(L);
-  int pieces = lua_gettop(L);
   for (int count = 1;; count++) {
     lua_pushvalue(L, 1);
     lua_call(L, 0, 1);
@@ -52,6 +57,7 @@ static void join_pieces(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, "moonferry.concat");
   lua_insert(L, pieces);
   lua_call(L, 1, 1);
+  return 1;
 }
 
 static int safe_load(lua_State *L) {
@@ -66,7 +72,9 @@ static int safe_load(lua_State *L) {
     lua_pushvalue(L, 1);
   } else {
     luaL_checktype(L, 1, LUA_TFUNCTION);
-    join_pieces(L);
+    lua_pushcfunction(L, join_pieces);
+    lua_pushvalue(L, 1);
+    if (lua_pcall(L, 1, 1, 0) != 0) return nil_and_error(L);
   }
   int results = load_text(L, name, mode);
   if (results == 1 && given) {
