@@ -70,8 +70,11 @@ static int verb_exec(lua_State *L) {
 }
 
 static int verb_object(lua_State *L) {
-  mf__argument(L, 1);
-  mf__wrap(L, mf__take());
+  if (mf__argument(L, 1) == Py_None) {
+    mf__to_lua(L, mf__take()); /* there is one userdata of None */
+  } else {
+    mf__wrap(L, mf__take());
+  }
   return 1;
 }
 
@@ -263,6 +266,15 @@ static int raise_exception(lua_State *L, PyObject *exception) {
   return mf__raise(L);
 }
 
+/* Raises what was raised before, and leaves its contexts as they are. */
+static int raise_again(lua_State *L, PyObject *exception) {
+  PyObject *type = (PyObject *)Py_TYPE(exception);
+  Py_IncRef(type);
+  Py_IncRef(exception);
+  PyErr_Restore(type, exception, PyException_GetTraceback(exception));
+  return mf__raise(L);
+}
+
 /* NULL with a TypeError where a class has no such method, or with what is no answer. */
 static PyObject *method_of_manager(PyObject *type, const char *name) {
   PyObject *method = PyObject_GetAttrString(type, name);
@@ -317,14 +329,35 @@ static PyObject *exception_of_body(lua_State *L) {
   return mf__pending_exception(L);
 }
 
-/* Makes an exception the context of another one, which came while it was on its way and has no context yet. */
-static void came_during(PyObject *exception, PyObject *context) {
-  PyObject *before = PyException_GetContext(exception);
-  if (before == NULL && exception != context) {
-    Py_IncRef(context);
-    PyException_SetContext(exception, context);
+enum { CONTEXTS_MAX = 1000 };
+
+/* The last of ${exception} and its contexts before ${handled}, borrowed; NULL where ${other} is one of them, or where
+ * they are too many: a program can make a ring of them. */
+static PyObject *last_before(PyObject *exception, const PyObject *handled, const PyObject *other) {
+  PyObject *last = exception;
+  for (int far = 0; far < CONTEXTS_MAX && last != other; far++) {
+    PyObject *next = PyException_GetContext(last);
+    Py_DecRef(next); /* the last one has it */
+    if (next == NULL || (next == handled && next != other)) return last;
+    last = next;
   }
-  Py_DecRef(before);
+  return NULL;
+}
+
+/* Puts ${context} and its contexts into those of an exception that came while it was on its way: behind what the
+ * exception brought along, and before what is handled around both. */
+static void came_during(PyObject *exception, PyObject *context) {
+  PyObject *handled[3];
+  PyErr_GetExcInfo(&handled[0], &handled[1], &handled[2]);
+  PyObject *last = last_before(exception, handled[1], context);
+  PyObject *end = last != NULL ? last_before(context, handled[1], last) : NULL;
+  if (end != NULL) {
+    PyObject *around = PyException_GetContext(last);
+    if (around != NULL) PyException_SetContext(end, around);
+    Py_IncRef(context);
+    PyException_SetContext(last, context);
+  }
+  for (int i = 0; i < 3; i++) Py_DecRef(handled[i]);
 }
 
 /* Calls __exit__ with the exception, which Python's own code then sees as the one that is being handled. */
@@ -365,7 +398,7 @@ static int verb_leave(lua_State *L) {
   int truth = 0;
   if (exception != NULL) MF__OUTSIDE(truth, PyObject_IsTrue(answer));
   if (truth < 0) mf__raise(L);
-  if (interrupt != NULL && !truth) return raise_exception(L, interrupt);
+  if (interrupt != NULL && !truth) return raise_again(L, interrupt);
   lua_pushboolean(L, truth);
   return 1;
 }

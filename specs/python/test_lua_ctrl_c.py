@@ -314,11 +314,15 @@ class Struck(Exception):
 def strike():
     """A function that raises a signal on this thread, and no Python code runs after it."""
 
-    def handler(number, frame):
+    def fail():
         raise Struck
 
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield lambda: ctypes.CDLL(None)["raise"]
+    def begin(action=fail):
+        signal.signal(signal.SIGUSR1, lambda *which: action())
+        return ctypes.CDLL(None)["raise"]
+
+    before = signal.getsignal(signal.SIGUSR1)
+    yield begin
     signal.signal(signal.SIGUSR1, before)
 
 
@@ -357,3 +361,67 @@ def test_a_script_that_catches_what_a_signal_raised_goes_on(strike):
     with moonferry.Lua() as lua:
         code = "local strike, number = ... strike(number) return pcall(python.args, {1}), #python.builtins.list{1}"
         assert lua.execute(code, strike(), int(signal.SIGUSR1)) == (False, 1)
+
+
+def late(strike, action, error):
+    """What py.with raises where a signal comes after the body's last call, and the body fails then."""
+    with moonferry.Lua() as lua, pytest.raises((Struck, ValueError)) as raised:
+        code = (
+            "local strike, number, e = ... local py = require 'moonferry.python' "
+            "py.with(py.import 'threading'.Lock(), function() strike(number) error(e, 0) end)"
+        )
+        lua.execute(code, strike(action), int(signal.SIGUSR1), error)
+    return raised.value
+
+
+def handled(call, *arguments):
+    """What a call raises around which an exception is handled."""
+    try:
+        raise KeyError("handled")
+    except KeyError as error:
+        return call(*arguments, error)
+
+
+def contexts(error):
+    """The names of an exception's type and of its contexts'; 9 of a ring."""
+    names = []
+    while error is not None and len(names) < 9:
+        names.append(type(error).__name__)
+        error = error.__context__
+    return " ".join(names)
+
+
+def caught():
+    """A handler of a signal that fails after another failure."""
+    try:
+        raise OSError
+    finally:
+        raise Struck
+
+
+def fails_with(error):
+    def action():
+        raise error
+
+    return action
+
+
+def test_the_error_of_a_body_stays_among_the_contexts_of_what_a_signal_raised(strike):
+    assert contexts(late(strike, fails_with(Struck()), ValueError())) == "Struck ValueError"
+    assert contexts(late(strike, caught, ValueError())) == "Struck OSError ValueError"
+    within = ValueError()
+    within.__context__ = IndexError()
+    assert contexts(late(strike, caught, within)) == "Struck OSError ValueError IndexError"
+    assert handled(lambda _: contexts(late(strike, fails_with(Struck()), ValueError()))) == "Struck ValueError KeyError"
+    assert handled(lambda _: contexts(late(strike, caught, ValueError()))) == "Struck OSError ValueError KeyError"
+
+
+def test_contexts_that_are_there_already_become_no_ring(strike):
+    error, struck, first, second = ValueError(), Struck(), Struck(), OSError()
+    assert contexts(late(strike, fails_with(error), error)) == "ValueError"
+    assert handled(lambda e: contexts(late(strike, fails_with(Struck()), e))) == "Struck KeyError"
+    error.__context__ = struck
+    assert contexts(late(strike, fails_with(struck), error)) == "Struck"
+    first.__context__, second.__context__ = second, first
+    assert contexts(late(strike, fails_with(first), error)) == "Struck" + " OSError Struck" * 4
+    first.__context__ = None
