@@ -71,6 +71,7 @@ PyObject *mf__to_list(lua_State *L, int index, int count) {
 PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
   nest(L);
   PyObject *dict = mf__hold(L, PyDict_New());
+  Py_ssize_t count = 0;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int at = lua_gettop(L);
     if (keywords && lua_type(L, at - 1) != LUA_TSTRING)
@@ -84,6 +85,7 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
       MF__OUTSIDE(failed, PyDict_SetItem(dict, key, value));
     }
     if (failed) mf__raise(L);
+    if (PyDict_Size(dict) != ++count) mf__fail(L, "two keys of a table are equal in Python, as true and 1 are");
     mf__drop();
     mf__drop();
   }

@@ -48,6 +48,8 @@ local CASES = {
   { "return py.with(py.builtins.object(), print)", "a context manager", "<class 'object'> has no __enter__" },
   { "return py.eval(3)", "py.eval takes Python code as a string, got number" },
   { "return py.exec()", "py.exec takes Python code as a string, got n" },
+  { "return py.dict { [true] = 1, [1] = 2 }", "two keys of a table are equal in Python" },
+  { "return py.builtins.len { a = 1, [py.object 'a'] = 2 }", "two keys of a table are equal in Python" },
   { "return py.get(py.dict {})", "a key is missing" },
   { "return py.set(py.dict {}, 1)", "a key is missing" },
   { "return py.delete(py.dict {})", "a key is missing" },

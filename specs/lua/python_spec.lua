@@ -252,6 +252,8 @@ class Ship:
       assert.is_true(py.is(ship))
       py.close(py.None)
       assert.are.equal("None", tostring(py.None))
+      assert.is_true(rawequal(py.None, py.object(nil)))
+      assert.is_true(rawequal(py.None, py.object(py.None)))
     end)
 
     it("hide their metatable", function()

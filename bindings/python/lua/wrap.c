@@ -35,9 +35,16 @@ static void push_str(lua_State *L, PyObject *object) {
   mf__drop();
 }
 
+/* A number that no other object has with whichever flags, because these are less than the size of an object: so much of
+ * the address as a double holds exactly. What is above that is a tag, where addresses have one (aarch64). */
+static double key_of(const PyObject *object, int flags) {
+  const uint64_t exact = (UINT64_C(1) << 53) - 1;
+  return (double)(((uintptr_t)object & exact) + (uint64_t)flags);
+}
+
 /* Finds the userdata of an object, or makes one and remembers it. */
 void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
-  double key = (double)(uintptr_t)object + flags;
+  const double key = key_of(object, flags);
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_CACHE);
   lua_pushnumber(L, key);
   lua_rawget(L, -2);
