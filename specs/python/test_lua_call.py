@@ -304,3 +304,45 @@ def test_two_keys_of_a_table_are_no_keyword_twice():
     with pytest.raises(TypeError, match="gave the keyword 'a' for two keys"):
         lua.execute(b"python.args{['a'] = 1, ['+AGE-'] = 2}")
     assert lua.eval(b"(...)(python.args{['+AGE-'] = 2})", dict) == {"a": 2}
+
+
+def test_an_object_is_called_through_its_metatable_with_what_comes_behind_it(lua):
+    call = "getmetatable(python.builtins).__call(python.as_function(...), 1)"
+    assert lua.eval(call, lambda *arguments: len(arguments)) == 1
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        (".foo", r'python has no "foo"; python.builtins has'),
+        (".None", r'python has no "None"; use python.none'),
+        ("[1]", r'python has no "number"; python.builtins has'),
+        ("[{}]", r'python has no "table"; python.builtins has'),
+    ],
+)
+def test_what_the_table_python_lacks_is_named(lua, name, told):
+    with pytest.raises(mf.LuaError, match=told):
+        lua.execute(f"return python{name}")
+
+
+def grown_by(action):
+    """How many blocks more Python has after a call."""
+    action()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    action()
+    gc.collect()
+    return sys.getallocatedblocks() - before
+
+
+def test_an_int_that_lua_has_no_number_for_leaves_nothing(lua):
+    call = lua.eval("function(f) for _ = 1, 4000 do assert(not pcall(f)) end collectgarbage() end")
+    assert grown_by(lambda: call(lambda: 2**5000)) < 2000
+    with pytest.raises(OverflowError, match="an int of 5001 bits is"):
+        lua.eval("(...)()", lambda: 2**5000)
+
+
+def test_the_text_of_an_error_of_lua_s_that_comes_back_leaves_nothing(lua):
+    fails = lua.eval("function(i) error('number ' .. i, 0) end")
+    call = lua.eval("function(f) for i = 1, 4000 do assert(not pcall(f, i)) end collectgarbage() end")
+    assert grown_by(lambda: call(lambda i: fails(i))) < 2000

@@ -1,9 +1,13 @@
 """What Lua asks a Python object of its size, so that its collector runs in time."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import moonferry as mf
 
 KEPT = []
 
@@ -170,3 +174,17 @@ def collections(count, nbytes, function=weigh):
 def test_all_is_collected_when_many_bytes_have_come(calls, said):
     done = subprocess.run([sys.executable, "-c", f"{COUNTS}print(({calls}))"], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"{said}\n", "")
+
+
+def test_a_block_that_lua_frees_is_the_systems_again():
+    """Each has pages of its own, which leave the process with it."""
+    lua = mf.Lua(max_memory=0)
+    run = lua.eval("function() for _ = 1, 100 do local s = ('x'):rep(2e6) s = nil collectgarbage() end end")
+
+    def pages():
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    run()
+    before = pages()
+    run()
+    assert (pages() - before) * os.sysconf("SC_PAGE_SIZE") < 50e6
