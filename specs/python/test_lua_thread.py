@@ -1,5 +1,6 @@
 """moonferry.Lua among Python's threads: the GIL, one lock per state, no deadlock."""
 
+import ctypes
 import gc
 import signal
 import sys
@@ -426,3 +427,45 @@ def test_python_threads_go_on_while_an_overflow_handler_runs_lua_code():
     thread.start()
     assert lua.eval("(...)()", large) == "seen"
     thread.join()
+
+
+class Gate:
+    """Once it is armed, another thread is in the state before its field is read or its next item is there."""
+
+    def __init__(self, lua):
+        self.flags, self.armed = (ctypes.c_int32 * 3)(), False
+        self.thread = threading.Thread(target=lambda: lua.execute(STAYS, ctypes.addressof(self.flags)))
+
+    def arm(self):
+        self.armed = True
+
+    @property
+    def field(self):
+        if self.armed:
+            self.thread.start()
+            while self.flags[0] == 0:
+                time.sleep(0.001)
+        return 1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.field
+
+
+FLAGS = "local flags = require('ffi').cast('volatile int32_t *', (...)) "
+# It stays so long that another thread that does not wait for it gets that far.
+STAYS = FLAGS + "flags[0] = 1 for i = 1, 2e7 do if flags[2] ~= 0 then break end end flags[1] = 1"
+
+
+@pytest.mark.parametrize("read", ["x = gate.field", "step(iterator)"])
+def test_lua_goes_on_after_the_thread_that_came_meanwhile(read):
+    lua = mf.Lua()
+    gate = Gate(lua)
+    code = (
+        FLAGS + "local _, gate, arm = ... local step, iterator = python.iter(gate) local x = gate.field step(iterator) "
+    )
+    lua.execute(code + f"arm() {read} flags[2] = 1 + flags[1]", ctypes.addressof(gate.flags), gate, gate.arm)
+    gate.thread.join()
+    assert list(gate.flags) == [1, 1, 2]
