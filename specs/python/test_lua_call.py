@@ -4,6 +4,7 @@ import ctypes
 import functools
 import gc
 import inspect
+import subprocess
 import sys
 
 import allocated
@@ -346,3 +347,38 @@ def test_the_text_of_an_error_of_lua_s_that_comes_back_leaves_nothing(lua):
     fails = lua.eval("function(i) error('number ' .. i, 0) end")
     call = lua.eval("function(f) for i = 1, 4000 do assert(not pcall(f, i)) end collectgarbage() end")
     assert grown_by(lambda: call(lambda i: fails(i))) < 2000
+
+
+WITHOUT_MEMORY = """
+import sys
+import moonferry as mf
+from _testcapi import remove_mem_hooks, set_nomemory
+lua, n, got = mf.Lua(), 2**5000, []
+call = lua.eval(sys.argv[1])
+def f(*arguments):
+    return n if arguments == () else arguments
+for nth in range(100):
+    set_nomemory(nth, nth + 1)
+    try:
+        result = call(f)
+    except (MemoryError, OverflowError) as error:
+        result = error
+    finally:
+        remove_mem_hooks()
+    got.append("no memory" if isinstance(result, MemoryError) else str(result))
+print(*sorted(set(got)), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        ("function(f) return f() end", "an int of 5001 bits is beyond 2^53, up to which Lua's numbers are exact"),
+        ("function(f) local a = python.args{1, 2, 3} return f(a, a, a, a) end", str((1, 2, 3) * 4)),
+    ],
+)
+def test_a_call_that_has_no_memory_says_so(code, told):
+    pytest.importorskip("_testcapi")
+    command = [sys.executable, "-X", "faulthandler", "-c", WITHOUT_MEMORY, code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (sorted(done.stdout.splitlines()), done.stderr) == (sorted(["no memory", told]), "")

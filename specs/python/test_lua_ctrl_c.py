@@ -1,10 +1,12 @@
 """Ctrl-C: which scripts it ends, in whichever states and threads they are, each in a program of its own."""
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -425,3 +427,33 @@ def test_contexts_that_are_there_already_become_no_ring(strike):
     first.__context__, second.__context__ = second, first
     assert contexts(late(strike, fails_with(first), error)) == "Struck" + " OSError Struck" * 4
     first.__context__ = None
+
+
+def test_contexts_go_with_their_exceptions(strike):
+    made = []
+
+    class Watched(ValueError):
+        def __init__(self):
+            made.append(weakref.ref(self))
+
+    def fail():
+        within, struck = Watched(), Watched()
+        within.__context__ = Watched()
+        late(strike, fails_with(struck), within)
+        strike()  # its handler has the exception no more
+
+    try:
+        raise Watched
+    except Watched:
+        fail()
+    gc.collect()
+    assert [ref() for ref in made] == [None] * 4
+
+
+def test_a_context_is_held_once(strike):
+    error = ValueError()
+    before = sys.getrefcount(error)
+    raised = late(strike, fails_with(Struck()), error).with_traceback(None)
+    gc.collect()
+    assert raised.__context__ is error
+    assert sys.getrefcount(error) == before + 1
