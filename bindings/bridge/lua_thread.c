@@ -9,14 +9,13 @@
 struct thread {
   mf__value value;
   PyObject *arguments; /* a tuple until the first resume, then NULL */
-  lua_State *coroutine; /* NULL if it died of missing memory before it could be resumed */
+  lua_State *coroutine;
 };
 
 enum { SUSPENDED, RUNNING, DEAD };
 
 static int status_of(lua_State *coroutine) {
   lua_Debug frame;
-  if (coroutine == NULL) return DEAD;
   int status = lua_status(coroutine);
   if (status == LUA_YIELD) return SUSPENDED;
   if (status != 0) return DEAD;
@@ -81,17 +80,18 @@ struct resume {
 };
 
 /* Moves the topmost ${count} values to the coroutine. Its stack may grow for that; where there is no memory for it, the
- * error has taken LuaJIT's mark from the coroutine that it is suspended, so that it is dead. */
-static void move_values(lua_State *L, struct thread *thread, int count) {
-  lua_State *coroutine = thread->coroutine;
+ * error has taken LuaJIT's mark from the coroutine that it is suspended, and it would count as one that runs. A call of
+ * nil, in the place of that error, gives it the mark that it is dead. */
+static void move_values(lua_State *L, lua_State *coroutine, int count) {
   if (count == 0) return;
   if (mf__grow(coroutine, count + LUA_MINSTACK) == 0) {
     lua_xmove(L, coroutine, count);
     return;
   }
   lua_xmove(coroutine, L, 1);
-  lua_settop(coroutine, 0);
-  thread->coroutine = NULL;
+  lua_pushnil(L);
+  lua_xmove(L, coroutine, 1);
+  lua_resume(coroutine, 0);
   lua_error(L);
 }
 
@@ -155,7 +155,7 @@ static int raise_late(lua_State *L, struct resume *resume) {
 
 /* One that has not begun, or has ended, waits nowhere: the exception is Python's, and does not cross. */
 static int raise_at_once(const struct resume *resume) {
-  if (resume->thread->coroutine != NULL) lua_settop(resume->thread->coroutine, 0);
+  lua_settop(resume->thread->coroutine, 0);
   PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
   return 0;
 }
@@ -186,7 +186,7 @@ static int resume_body(lua_State *L, void *data) {
   if (status == DEAD) return 0;
   int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
   if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
-  move_values(L, resume->thread, count);
+  move_values(L, coroutine, count);
   status = run_coroutine(L, resume, count);
   if (status != 0 && status != LUA_YIELD) {
     luaL_traceback(L, coroutine, NULL, 0);

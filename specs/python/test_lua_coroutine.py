@@ -1,5 +1,6 @@
 """A coroutine of Lua's as a Python generator: its throw and close, and what is left of one that could not go on."""
 
+import contextlib
 import gc
 import itertools
 import sys
@@ -247,18 +248,48 @@ def test_throw_keeps_nothing(end):
     assert len(gone) == 20 and [r for r in gone if r() is not None] == []
 
 
+YIELDS_NEW = "function() pcall(wait) coroutine.yield(new()) end"
+
+
+@pytest.mark.parametrize("code", [YIELDS_NEW, "function() coroutine.yield() end"], ids=["goes on", "ends"])
+def test_close_keeps_nothing(lua, code):
+    f, gone = lua.eval(code), []
+
+    def new():
+        thing = Thing()
+        gone.append(weakref.ref(thing))
+        return thing
+
+    lua.globals().new = new
+    for _ in range(20):
+        thread = f.coroutine()
+        next(thread)
+        with contextlib.suppress(RuntimeError):
+            thread.close()
+    del thread
+    lua.gccollect()
+    lua.eval("1")
+    gc.collect()
+    assert len(gone) == (20 if code is YIELDS_NEW else 0) and [thing for thing in gone if thing() is not None] == []
+    assert [each for each in gc.get_objects() if type(each) is GeneratorExit] == []
+
+
 def test_throw_of_a_class_that_makes_no_exception(lua):
     class Odd(Exception):
         def __new__(cls):
-            return [5]
+            made = Thing()
+            gone.append(weakref.ref(made))
+            return made
 
     class Fails(Exception):
         def __init__(self):
             raise LookupError("mine")
 
+    gone = []
     thread = lua.eval("function() coroutine.yield(1) end").coroutine()
     with pytest.raises(TypeError, match=r"throw: <class '.*Odd'>\(\) gave no exception"):
         thread.throw(Odd)
+    assert [made() for made in gone] == [None]
     with pytest.raises(LookupError, match="mine"):
         thread.throw(Fails)
     assert next(thread) == 1
@@ -329,19 +360,30 @@ def test_one_that_python_drops_while_it_runs_goes_on(lua):
     assert next(values) == 1
 
 
-def test_one_that_had_no_memory_for_what_it_begins_with_is_dead_for_lua_too():
+@pytest.mark.parametrize("begun", [False, True], ids=["begins", "goes on"])
+def test_one_that_had_no_memory_for_what_it_gets_is_dead_for_lua_too(begun):
     lua, ends = mf.Lua(max_memory=0), set()
-    f = lua.eval("function() coroutine.yield() end")
+    f = lua.eval("function() coroutine.yield() coroutine.yield() end")
     for more in range(0, 30000, 500):
-        thread = lua.globals().made = f.coroutine(*range(300))
+        thread = lua.globals().made = f.coroutine(*(() if begun else range(300)))
+        if begun:
+            next(thread)
         lua.gccollect()
         lua.set_max_memory(lua.get_memory_used() + more)
         try:
-            next(thread)
+            thread.send(tuple(range(300)) if begun else None)
             end = "begun"
         except MemoryError:
             end = "refused"
         lua.set_max_memory(0)
         assert lua.eval("coroutine.status(made)") == ("suspended" if thread else "dead")
+        if not thread:
+            other = lua.globals().made
+            assert lua.eval("(coroutine.resume(made))") is False and not other
+            with pytest.raises(StopIteration):
+                next(other)
+            with pytest.raises(KeyError):
+                other.throw(KeyError)
+            other.close()
         ends.add((end, bool(thread)))
     assert ends == {("refused", True), ("refused", False), ("begun", True)}
