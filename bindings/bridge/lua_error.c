@@ -5,6 +5,7 @@
  * are the two texts. Where such an exception gets back into its Lua state, `value` is thrown again, so that the same
  * error arrives. Invariant: after a failure exactly one Python exception is pending. */
 #include <ctype.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "convert.h"
@@ -36,13 +37,18 @@ static int is_body_of(lua_State *L, int level) {
   return is;
 }
 
+/* More than luaL_traceback shows of any stack: the innermost twelve, "..." and the outermost ten. */
+enum { LEVELS_MAX = 32 };
+#define BEFORE_CALL "\n\t"
+#define LEFT_OUT BEFORE_CALL "..."
+
 /* How many calls there are above the one from Python: above mf__call_in_runner or, where Lua was called without it,
  * above the entry by which Lua had called Python, or its body if it needed that. (An entry at the top is what
- * failed.) */
+ * failed.) At most LEVELS_MAX: Lua looks for each level from the top, so that going down a full stack takes seconds. */
 static int levels_above_call_in(lua_State *L) {
   lua_Debug frame;
   int level = 1;
-  for (; lua_getstack(L, level, &frame); level++) {
+  for (; level <= LEVELS_MAX && lua_getstack(L, level, &frame); level++) {
     lua_getinfo(L, "f", &frame);
     int runner = lua_tocfunction(L, -1) == mf__call_in_runner, entry = is_entry(L);
     int body = !entry && lua_iscfunction(L, -1) && is_body_of(L, level + 1);
@@ -52,15 +58,28 @@ static int levels_above_call_in(lua_State *L) {
   return level - 1;
 }
 
-/* The size of the first ${count} + 1 lines: a deep stack's traceback leaves the middle out, so its end says nothing. */
-static size_t size_of_lines(const char *text, size_t size, int count) {
-  const char *end = text;
-  for (int i = 0; i <= count; i++) {
-    const char *next = memchr(end, '\n', size - (size_t)(end - text));
-    if (next == NULL) return size;
-    end = next + 1;
+/* Whether the stack has calls outside of the one from Python, which is on it. */
+static int is_nested(lua_State *L) {
+  const mf__frame *frame = mf__top->below;
+  while (frame != NULL && frame->L != L) frame = frame->below;
+  return frame != NULL;
+}
+
+/* How much of the traceback ${text} is about its first ${count} calls. A name may have ends of lines of its own. Where
+ * the middle of a deep stack is left out, what follows is the end of all of it: mostly of this call, and then the
+ * runner is the last, because LEVELS_MAX have not reached it. Leaves something on the stack. */
+static size_t size_of_calls(lua_State *L, const char *text, int count) {
+  const char *call = strstr(text, BEFORE_CALL);
+  for (; call != NULL && count > 0; count--) {
+    if (strncmp(call, LEFT_OUT BEFORE_CALL, sizeof LEFT_OUT BEFORE_CALL - 1) == 0 && is_nested(L))
+      return (size_t)(call - text) + sizeof LEFT_OUT - 1;
+    call = strstr(call + 1, BEFORE_CALL);
   }
-  return (size_t)(end - text) - 1;
+  if (call == NULL) {
+    void *runner = (void *)(uintptr_t)mf__call_in_runner;
+    call = strstr(text, lua_pushfstring(L, BEFORE_CALL "[C]: at %p", runner));
+  }
+  return call != NULL ? (size_t)(call - text) : strlen(text);
 }
 
 /* The source of errors.lua as Lua has it, "@FOLDER/errors.lua", or NULL before Moonferry's Lua files are loaded. A
@@ -99,10 +118,9 @@ int mf__error_handler(lua_State *L) {
   if (!lua_checkstack(L, LUA_MINSTACK)) return 1; /* the error as it is, without its lines */
   const int levels = levels_above_call_in(L), first = level_of_user(L, levels);
   luaL_traceback(L, L, NULL, first);
-  size_t size;
-  const char *text = lua_tolstring(L, -1, &size);
-  size = size_of_lines(text, size, levels + 1 - first);
-  /* Without a line there was no Lua: the body itself failed. */
+  const char *text = lua_tostring(L, -1);
+  size_t size = size_of_calls(L, text, levels + 1 - first);
+  /* Without a call there was no Lua: the body itself failed. */
   if (memchr(text, '\n', size) != NULL) {
     lua_pushlstring(L, text, size);
     lua_rawseti(L, lua_upvalueindex(1), MF__BRIDGE_TRACE);
@@ -116,7 +134,7 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
   if (options->encoding != NULL && !options->utf8) {
     PyObject *object;
     MF__OUTSIDE(object, PyUnicode_Decode(text, (Py_ssize_t)size, options->encoding, NULL));
-    if (object != NULL) return object;
+    if (object != NULL || !answer_is_set()) return object;
     mf__clear_error();
   }
   PyObject *object = PyUnicode_DecodeUTF8(text, (Py_ssize_t)size, NULL);
@@ -125,12 +143,19 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
   return PyUnicode_DecodeLatin1(text, (Py_ssize_t)size, NULL);
 }
 
+/* Whether the error at the top is Ctrl-C or an exit, which nothing may hide that it has interrupted. */
+static int is_exit(lua_State *L) {
+  PyObject *exception = mf__fault_exception(L, -1);
+  return exception != NULL && !PyErr_GivenExceptionMatches(exception, PyExc_Exception);
+}
+
 /* The text of the error value at ${index}, held. A __tostring that fails is none. */
 static PyObject *message_of(lua_State *L, int index) {
   lua_pushvalue(L, index);
   if (luaL_getmetafield(L, index, "__tostring")) {
     lua_insert(L, -2);
     if (mf__run_protected(L, 1, 1) != 0) {
+      if (is_exit(L)) lua_error(L);
       lua_pop(L, 1);
       lua_pushnil(L);
     }
@@ -157,15 +182,16 @@ static PyObject *take_trace(lua_State *L) {
   return trace;
 }
 
-/* "stack traceback:" and the lines below it, the innermost call last, as Python has it. */
+/* "stack traceback:" and the calls below it, the innermost one last, as Python has it. */
 static PyObject *python_order(PyObject *trace) {
-  PyObject *lines = PyUnicode_Splitlines(trace, 0);
+  PyObject *before = PyUnicode_FromString(BEFORE_CALL);
+  PyObject *lines = before != NULL ? PyUnicode_Split(trace, before, -1) : NULL;
   Py_ssize_t count = lines != NULL ? PyList_Size(lines) : 0;
   PyObject *calls = lines != NULL ? PyList_GetSlice(lines, 1, count) : NULL;
-  PyObject *ordered = NULL, *end = PyUnicode_FromString("\n");
-  if (calls != NULL && end != NULL && PyList_Reverse(calls) == 0 && PyList_SetSlice(lines, 1, count, calls) == 0)
-    ordered = PyUnicode_Join(end, lines);
-  Py_DecRef(end);
+  PyObject *ordered = NULL;
+  if (calls != NULL && PyList_Reverse(calls) == 0 && PyList_SetSlice(lines, 1, count, calls) == 0)
+    ordered = PyUnicode_Join(before, lines);
+  Py_DecRef(before);
   Py_DecRef(calls);
   Py_DecRef(lines);
   return ordered;
@@ -212,14 +238,14 @@ static int may_trace(lua_State *L) {
   return may;
 }
 
-/* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. */
+/* Python prints notes below the traceback, from 3.11 on. An exception that takes none does without. What is no answer
+ * stays pending. */
 static void add_note(PyObject *exception, PyObject *trace) {
   PyObject *text = trace != Py_None ? PyUnicode_FromFormat("Lua %U", trace) : NULL;
   if (text == NULL) return;
   PyObject *notes = PyObject_GetAttrString(exception, "__notes__");
   if (notes == NULL) {
-    PyErr_Clear();
-    notes = Py_BuildValue("[O]", text);
+    notes = answer_is_no() ? Py_BuildValue("[O]", text) : NULL;
     if (notes != NULL) (void)PyObject_SetAttrString(exception, "__notes__", notes);
   } else if (PyList_Check(notes)) {
     (void)PyList_Append(notes, text);
@@ -271,9 +297,9 @@ int mf__error_to_python(lua_State *L, void *status) {
     mf__hold(L, exception);
     mf__outside_begin();
     add_note(exception, trace);
-    PyErr_Clear();
+    /* In the place of what its notes have raised, but for Ctrl-C and an exit. */
+    if (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception)) restore(exception);
     mf__outside_end();
-    restore(exception);
     return 0;
   }
   int no_memory = *(int *)status == LUA_ERRMEM;
@@ -290,9 +316,13 @@ int mf__error_to_python(lua_State *L, void *status) {
   return 0;
 }
 
-void mf__error_fallback(void) {
+void mf__error_fallback(lua_State *L) {
   mf__clear_error();
-  PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
+  if (is_exit(L)) {
+    restore(mf__fault_exception(L, -1));
+  } else {
+    PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
+  }
 }
 
 PyObject *mf__thrown_value(PyObject *exception) {

@@ -24,11 +24,6 @@ struct access {
   PyObject *other; /* the value to set, borrowed; or the result, new */
 };
 
-static int index_now(lua_State *L) {
-  lua_gettable(L, 1);
-  return 1;
-}
-
 static int get_body(lua_State *L, void *data) {
   struct access *access = data;
   mf__value_push(L, access->value);
@@ -39,10 +34,10 @@ static int get_body(lua_State *L, void *data) {
     lua_rawget(L, at);
   } else {
     lua_settop(L, at);
-    lua_pushcfunction(L, index_now);
-    lua_insert(L, at);
     mf__key_to_lua(L, access->key);
-    mf__run(L, 2, 1);
+    mf__run_begin(mf__top);
+    lua_gettable(L, at);
+    if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
   }
   access->other = mf__to_python(L, lua_gettop(L));
   return 0;

@@ -16,11 +16,6 @@ static mf__value *table_of(PyObject *object) {
   return (mf__value *)object;
 }
 
-static int set_now(lua_State *L) {
-  lua_settable(L, 1);
-  return 0;
-}
-
 /* Begins with an empty stack, so that the table is at 1. */
 static int set_body(lua_State *L, void *data) {
   struct access *access = data;
@@ -38,9 +33,9 @@ static int set_body(lua_State *L, void *data) {
     return 0;
   }
   lua_pop(L, 1);
-  lua_pushcfunction(L, set_now);
-  lua_insert(L, 1);
-  mf__run(L, 3, 0);
+  mf__run_begin(mf__top);
+  lua_settable(L, 1);
+  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
   return 0;
 }
 

@@ -17,11 +17,20 @@
 
 #include "objects.h"
 
+/* How the strings of this state are encoded; NULL: as UTF-8. */
+static const char *encoding_here(void) {
+  const mf__options *options = &mf__top->bridge->state->options;
+  if (mf__is_utf8(mf__top->bridge)) return NULL;
+  return options->encoding != NULL ? options->encoding : options->source_encoding;
+}
+
 /* Pushes the text of ${text}, a str that may be NULL after a failure, and takes the reference over. */
 static void push_text(lua_State *L, PyObject *text, const char *otherwise) {
-  PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+  PyObject *bytes = NULL;
+  if (text != NULL) MF__OUTSIDE(bytes, PyUnicode_AsEncodedString(text, encoding_here(), "backslashreplace"));
   mf__let_go(text);
   if (bytes == NULL) {
+    if (PyErr_Occurred() != NULL && !answer_is_set()) mf__raise(L);
     mf__clear_error();
     lua_pushstring(L, otherwise);
     return;
@@ -29,12 +38,18 @@ static void push_text(lua_State *L, PyObject *text, const char *otherwise) {
   mf__push_bytes(L, mf__hold(L, bytes));
 }
 
-/* "package.Type", and "Type" alone for what needs no package or has none: a class may say anything of itself. */
+/* "package.Type", and "Type" alone for what needs no package or has none: a class may say anything of itself, and may
+ * lose its last instance meanwhile. */
 static PyObject *type_name(PyObject *type) {
+  Py_IncRef(type);
   PyObject *name = PyObject_GetAttrString(type, "__qualname__");
+  PyObject *module = name != NULL ? PyObject_GetAttrString(type, "__module__") : NULL;
+  Py_DecRef(type);
   if (name == NULL) return NULL;
-  PyObject *module = PyObject_GetAttrString(type, "__module__");
-  if (module == NULL) PyErr_Clear();
+  if (module == NULL && !answer_is_no()) {
+    Py_DecRef(name);
+    return NULL;
+  }
   const int is_alone = module == NULL || !PyUnicode_Check(module) ||
                        PyUnicode_CompareWithASCIIString(module, "builtins") == 0 ||
                        PyUnicode_CompareWithASCIIString(module, "__main__") == 0;
@@ -50,10 +65,7 @@ static PyObject *headline(PyObject *type, PyObject *value) {
   PyObject *text = name ? PyObject_Str(value) : NULL;
   PyObject *line = text && PyUnicode_GetLength(text) ? PyUnicode_FromFormat("%U: %U", name, text) : NULL;
   Py_DecRef(text);
-  if (line == NULL) {
-    PyErr_Clear();
-    return name;
-  }
+  if (line == NULL && answer_is_no()) return name;
   Py_DecRef(name);
   return line;
 }
@@ -177,10 +189,11 @@ static int fault_index(lua_State *L) {
                 {"is", field_is},
                 {NULL, NULL}};
   PyObject *exception = exception_of(L);
-  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
+  size_t size;
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
   if (name == NULL) mf__fail(L, "an exception's fields have names");
   for (int i = 0; fields[i].name; i++) {
-    if (strcmp(name, fields[i].name) != 0) continue;
+    if (strcmp(name, fields[i].name) != 0 || strlen(name) != size) continue;
     fields[i].push(L, exception);
     return 1;
   }

@@ -1,7 +1,10 @@
 """What a script reads of Python's exceptions: names, messages, and what odd classes and objects tell of themselves."""
 
+import codecs
 import ctypes
 import functools
+import gc
+import weakref
 
 import pytest
 
@@ -21,8 +24,9 @@ def raising(error):
 
 
 def caught(lua, error, code):
-    """What a script reads of the error `e` that Python raises in it."""
-    return lua.eval(f"function(fail) local _, e = pcall(fail) {code} end")(raising(error))
+    """What a script reads of the error `e` that Python raises in it, or what a function raises."""
+    fail = raising(error) if isinstance(error, BaseException) else error
+    return lua.eval(f"function(fail) local _, e = pcall(fail) {code} end")(fail)
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "latin-1", None])
@@ -63,6 +67,8 @@ class Odd(type):
             return type.__getattribute__(cls, name)
         if Odd.told[name] is None:
             raise LookupError(name)
+        if isinstance(Odd.told[name], BaseException):
+            raise Odd.told[name]
         return Odd.told[name]
 
 
@@ -90,6 +96,140 @@ def test_an_error_whose_class_tells_odd_things_of_itself(lua, monkeypatch, told,
     else:
         assert caught(lua, error, "return e:is 'Error'") is is_called
     assert caught(lua, error, "return e:is(e.class)") is True
+
+
+NO_ANSWERS = [KeyboardInterrupt, SystemExit, MemoryError]
+
+
+@pytest.mark.parametrize("kind", NO_ANSWERS)
+def test_a_text_that_ctrl_c_interrupts_is_none(lua, monkeypatch, kind):
+    class Error(Exception):
+        def __str__(self):
+            raise kind("came")
+
+    for code in ("return e.message", "return tostring(e)"):
+        with pytest.raises(kind, match="^came"):
+            caught(lua, Error(), code)
+    error = Odd("Error", (Exception,), {})("why")
+    for name in ("__module__", "__qualname__"):
+        monkeypatch.setattr(Odd, "told", {name: kind("came")})
+        for code in ("return e.type", "return tostring(e)"):
+            with pytest.raises(kind, match="^came"):
+                caught(lua, error, code)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_ctrl_c_takes_the_place_of_the_error_whose_text_is_asked_for(lua, kind):
+    came = kind("came")
+    code = "local f = ... error(setmetatable({}, {__tostring = function() return f() end}))"
+    with pytest.raises(kind) as raised:
+        lua.execute(code, raising(came))
+    assert raised.value is came
+    assert lua.eval("1") == 1
+    with pytest.raises(mf.LuaError, match="^the error object is a Lua table"):
+        lua.execute(code, raising(KeyError("k")))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("asked", ["its notes", "how to set them"])
+def test_ctrl_c_takes_the_place_of_the_exception_that_gets_a_note(lua, kind, asked):
+    came = [kind("came")]
+
+    class Error(Exception):
+        @property
+        def __notes__(self):
+            raise came.pop() if came and asked == "its notes" else AttributeError
+
+        @__notes__.setter
+        def __notes__(self, notes):
+            raise came.pop()
+
+    with pytest.raises(kind):
+        lua.execute("local r = (...)() return r", raising(Error()))
+    assert came == [] and lua.eval("1") == 1
+
+
+@pytest.fixture
+def codec():
+    """The name of an encoding, and a list of what its decoder raises next."""
+    raises = []
+
+    def decode(data, errors="strict"):
+        if raises:
+            raise raises.pop()
+        return codecs.latin_1_decode(data)
+
+    found = codecs.CodecInfo(codecs.latin_1_encode, decode, name="x-raises")
+    search = {"x_raises": found, "x-raises": found}.get  # 3.15: as it is
+    codecs.register(search)
+    yield "x-raises", raises
+    if hasattr(codecs, "unregister"):
+        codecs.unregister(search)
+
+
+def test_ctrl_c_takes_the_place_of_an_error_that_is_decoded(codec):
+    encoding, raises = codec
+    lua = mf.Lua(encoding=encoding)
+    for kind, expected in (ValueError, mf.LuaError), (MemoryError, MemoryError), (KeyboardInterrupt, KeyboardInterrupt):
+        raises.append(kind("came"))
+        with pytest.raises(expected) as raised:
+            lua.execute("error('text', 0)")
+        assert raises == [] and (kind is not ValueError or raised.value.message == "text")
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "latin-1", "cp1252", "ascii"])
+def test_a_script_reads_an_error_as_its_strings_are_encoded(encoding):
+    lua = mf.Lua(encoding=encoding, source_encoding="UTF-8")
+    error = type("Größe", (Exception,), {"__module__": "own"})("é")
+    text = "é" if encoding != "ascii" else "\\xe9"
+    name = "Größe" if encoding != "ascii" else "Gr\\xf6\\xdfe"
+    assert caught(lua, error, "return e.message, e.type") == (text, f"own.{name}")
+    assert f"own.{name}: {text}\n" in caught(lua, error, "return tostring(e)")
+    assert caught(lua, error, "return e:is 'own.Error'") is False
+
+
+@pytest.mark.parametrize("source", ["UTF-8", "latin-1"])
+def test_a_script_of_bytes_reads_an_error_as_its_code_is_encoded(source):
+    lua = mf.Lua(encoding=None, source_encoding=source)
+    assert caught(lua, ValueError("é"), "return e.message, e.message == 'é'") == ("é".encode(source), True)
+
+
+def test_a_name_that_goes_on_behind_a_nul_is_no_field_of_an_error(lua):
+    error = ValueError("why")
+    setattr(error, "type\0x", 5)
+    assert caught(lua, error, "return e['type\\0x'], e.type") == (5, "ValueError")
+
+
+class Told(type):
+    """What is asked for its name lets go of all that refers to the class but who asks."""
+
+    def __getattribute__(cls, name):
+        if name != "__qualname__":
+            return type.__getattribute__(cls, name)
+        holder, gone = type.__getattribute__(cls, "shared")
+        del cls
+        holder.pop().__class__ = Plain
+        gc.collect()
+        if gone() is None:
+            raise LookupError("nobody holds the class")
+        return "Told"
+
+
+class Plain(Exception):
+    pass
+
+
+def test_a_class_that_loses_its_last_instance_is_asked_on(lua):
+    holder = []
+
+    def fail():
+        shared = [holder]
+        holder.append(Told("Error", (Exception,), {"__module__": "own", "shared": shared})("why"))
+        shared.append(weakref.ref(type(holder[0])))
+        raise holder[0]
+
+    for code, text in ("e.type", "own.Told"), ("tostring(e):match 'own.Told: why'", "own.Told: why"):
+        assert caught(lua, fail, f"return {code}") == text
 
 
 @pytest.mark.parametrize("kind", [SystemError, TypeError])
