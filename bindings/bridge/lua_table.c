@@ -268,7 +268,7 @@ static PyObject *iterator_next(PyObject *self) {
   if (!has_step_left(step.iterator, &table, &step.result)) return step.result;
   /* What runs meanwhile may let go of the iterator. */
   Py_IncRef(self);
-  if (mf__call_in(table->bridge, next_body, &step) != 0) step.result = NULL;
+  (void)mf__call_in(table->bridge, next_body, &step); /* which makes the result at its very end, or none */
   Py_DecRef((PyObject *)table);
   Py_DecRef(self);
   return step.result;

@@ -4,6 +4,7 @@ import codecs
 import ctypes
 import functools
 import gc
+import sys
 import weakref
 
 import pytest
@@ -81,6 +82,7 @@ class Odd(type):
         ({"__qualname__": None}, "?", "a Python exception that cannot be printed", LookupError),
         ({"__name__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
         ({"__name__": 5}, "own.Odd.Error", "own.Odd.Error: why", False),
+        ({"__mro__": ()}, "own.Odd.Error", "own.Odd.Error: why", False),
         ({"__mro__": None}, "own.Odd.Error", "own.Odd.Error: why", LookupError),
     ],
     ids=repr,
@@ -96,6 +98,29 @@ def test_an_error_whose_class_tells_odd_things_of_itself(lua, monkeypatch, told,
     else:
         assert caught(lua, error, "return e:is 'Error'") is is_called
     assert caught(lua, error, "return e:is(e.class)") is True
+
+
+def test_an_error_without_a_text_has_the_name_of_its_class_alone(lua):
+    class Error(Exception):
+        __module__, __qualname__ = "own", "Error"
+
+        def __str__(self):
+            raise LookupError
+
+    for error in (Error(), ValueError()):
+        text = caught(lua, error, "return tostring(e)")
+        assert text.startswith(("[string", "own.Error\n", "ValueError\n")) and "cannot be printed" not in text
+
+
+def test_a_class_that_scripts_read_keeps_its_references(lua):
+    error = type("Error", (Exception,), {})
+    before = sys.getrefcount(error)
+    for _ in range(20):
+        assert caught(lua, error(), "return e.class") is error
+    lua.gccollect()
+    lua.eval("1")
+    gc.collect()
+    assert sys.getrefcount(error) == before
 
 
 NO_ANSWERS = [KeyboardInterrupt, SystemExit, MemoryError]

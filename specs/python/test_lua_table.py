@@ -4,6 +4,7 @@ import codecs
 import collections
 import functools
 import gc
+import itertools
 import sys
 
 import pytest
@@ -261,3 +262,26 @@ def test_the_text_of_an_iterator_says_of_which_table_it_is(lua):
     items = lua.table(1).items()
     assert repr(items).startswith("LuaIter(<Lua table at ")
     assert list(items) == [(1, 1)] and repr(items) == "LuaIter(None)"
+
+
+def in_hash(lua, n, names):
+    """A table that got its elements from the last to the first, each of them a table."""
+    make = "function(n, names) local t = {} for i = 1, names do t['k' .. i] = i end "
+    return lua.eval(make + "for i = n, 1, -1 do t[i] = {i} end return t end")(n, names)
+
+
+@pytest.mark.parametrize("names", [0, 20])
+@pytest.mark.parametrize("n", [2, 3, 7, 20])
+def test_elements_that_are_tables_come_in_order_wherever_lua_has_them(lua, n, names):
+    got = list(itertools.islice(in_hash(lua, n, names).items(), n))
+    assert [(key, value[1]) for key, value in got] == [(i, i) for i in range(1, n + 1)]
+
+
+def test_a_step_leaves_alone_what_a_call_of_lua_s_has_beside_it(on_decode):
+    """The table is gone through while the first argument of three comes from Lua."""
+    lua = mf.Lua(encoding="x-told")
+    table, seen = lua.eval("{1, 2}"), []
+    call = lua.eval("function(f) return f('a', 'b', 'c') end")
+    on_decode.append(lambda text: seen.extend(table.values()))
+    got = call(lambda *arguments: list(arguments))
+    assert (seen, got) == ([1, 2], ["a", "b", "c"])

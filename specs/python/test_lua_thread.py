@@ -410,6 +410,19 @@ def test_what_an_exception_that_takes_no_notes_leaves_may_wait_for_a_thread_that
     assert stuck == [False]
 
 
+def test_a_state_that_an_exception_has_crossed_is_free_for_other_threads():
+    """Also when this one has looked into a table since."""
+    lua, used = mf.Lua(), []
+    table = lua.table(5)
+    with pytest.raises(ZeroDivisionError):
+        lua.execute("local r = (...)(1, 0) return r", divmod)
+    assert table[1] == 5
+    thread = threading.Thread(target=lambda: used.append(lua.eval("1")), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert used == [1]
+
+
 def test_python_threads_go_on_while_an_overflow_handler_runs_lua_code():
     lua, t, crossing = mf.Lua(), mf.zeros(1), threading.Event()
     lua.execute("t = ... jit.off()", t)
