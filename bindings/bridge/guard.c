@@ -88,6 +88,13 @@ void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace) {
   mf__outside_end();
 }
 
+void mf__put_traceback(PyObject *exception, PyObject *trace) {
+  if (trace == NULL) return;
+  PyObject *before = PyException_GetTraceback(exception);
+  PyException_SetTraceback(exception, trace);
+  mf__let_go(before);
+}
+
 void mf__clear_error(void) {
   if (PyErr_Occurred() == NULL) return;
   mf__outside_begin();

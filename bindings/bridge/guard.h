@@ -93,6 +93,10 @@ void mf__clear_error(void);
 /* Takes the pending exception, as an object; NULL if there is none. For bodies. */
 void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace);
 
+/* In a body: gives a held ${exception} the traceback that it was fetched with, which may be NULL. Another one may go
+ * with it, whose frames may have the last reference to anything. */
+void mf__put_traceback(PyObject *exception, PyObject *trace);
+
 /* Gives back the references that are queued; the GIL must be held. In a body, Lua's lock is given up meanwhile. */
 void mf__refs_drain(void);
 

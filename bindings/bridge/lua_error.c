@@ -348,7 +348,7 @@ PyObject *mf__pending_exception(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
   mf__hold(L, value);
-  if (trace != NULL) PyException_SetTraceback(value, trace);
+  mf__put_traceback(value, trace);
   mf__let_go(type);
   mf__let_go(trace);
   return value;

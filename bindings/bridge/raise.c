@@ -11,14 +11,18 @@
 /* The Lua code that called: above the body and mf__enter. */
 #define CALLER_LEVEL 2
 
-/* Pushes "file:line: " of the program's line: py.exec and its like are Lua themselves, and not what one wants to know.
- */
+/* Whether a function is of the file that py.exec and its like are in. The source of a text is that text. */
+static int is_own(const char *source) {
+  static const char own[] = "moonferry/python.lua";
+  const char *found = *source == '@' ? strstr(source, own) : NULL;
+  return found != NULL && found[sizeof own - 1] == '\0';
+}
+
+/* Pushes "file:line: " of the program's line, which is what one wants to know. */
 static void push_place(lua_State *L) {
   lua_Debug frame;
   int level = CALLER_LEVEL;
-  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) &&
-         strstr(frame.source, "moonferry/python.lua") != NULL)
-    level++;
+  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) && is_own(frame.source)) level++;
   luaL_where(L, level);
 }
 
@@ -34,9 +38,10 @@ int mf__fail(lua_State *L, const char *format, ...) {
 
 volatile sig_atomic_t mf__interrupted;
 
-/* Where Python hosts Lua, its own handler is the one that is called, and tells nobody but Python. */
+/* Python has signals for its main thread alone. Where Python hosts Lua, its own handler is the one that is called, and
+ * tells nobody but Python. */
 int mf__interrupt_came(void) {
-  if (!mf__interrupted && !mf__top->state->hosted) return 0;
+  if ((!mf__interrupted && !mf__top->state->hosted) || !mf__on_main_thread()) return 0;
   int raised;
   mf__interrupted = 0;
   MF__OUTSIDE(raised, PyErr_CheckSignals());
@@ -90,7 +95,9 @@ static void push_fault(lua_State *L, PyObject *exception) {
 }
 
 /* exec, eval, locals, vars and dir want the variables of the Python function that calls them. Where Lua calls, they
- * raise one of these, as if CPython were broken. Before 3.14 globals raises nothing at all; it returns None since. */
+ * raise one of these, as if CPython were broken; no Python function is in the traceback then. Before 3.14 globals
+ * raises nothing at all; it returns None since. The exception is not asked for its text, because one that has been
+ * given something else may answer that by code of its own. */
 static int lacks_frame(PyObject *type, PyObject *value) {
   static const char *const texts[] = {
     "frame does not exist",
@@ -100,11 +107,12 @@ static int lacks_frame(PyObject *type, PyObject *value) {
   if (PyEval_GetFrame() != NULL) return 0;
   if (type == NULL) return 1;
   if (type != PyExc_SystemError && type != PyExc_TypeError) return 0;
-  PyObject *text = PyObject_Str(value);
+  PyObject *given = PyObject_GetAttrString(value, "args");
+  PyObject *text = given != NULL && PyTuple_Size(given) == 1 ? PyTuple_GetItem(given, 0) : NULL;
   int lacks = 0;
-  for (size_t i = 0; i < sizeof texts / sizeof *texts && text != NULL; i++)
+  for (size_t i = 0; i < sizeof texts / sizeof *texts && text != NULL && PyUnicode_Check(text); i++)
     lacks |= PyUnicode_CompareWithASCIIString(text, texts[i]) == 0;
-  Py_DecRef(text);
+  Py_DecRef(given);
   PyErr_Clear();
   return lacks;
 }
@@ -112,10 +120,9 @@ static int lacks_frame(PyObject *type, PyObject *value) {
 void mf__push_raised(lua_State *L) {
   PyObject *type, *value, *trace;
   mf__fetch_error(&type, &value, &trace);
-  if (lacks_frame(type, value)) {
+  if (trace == NULL && lacks_frame(type, value)) {
     Py_DecRef(type);
     Py_DecRef(value);
-    Py_DecRef(trace);
     PyErr_SetString(PyExc_SystemError, "no Python function calls here, whose variables could be meant: py.exec and "
                                        "py.eval run a text, py.main has its variables");
     mf__fetch_error(&type, &value, &trace);
@@ -123,10 +130,8 @@ void mf__push_raised(lua_State *L) {
   if (type == NULL) mf__fail(L, "Python reported a failure without an exception");
   mf__hold(L, type);
   mf__hold(L, value);
-  if (trace != NULL) {
-    mf__hold(L, trace);
-    PyException_SetTraceback(value, trace);
-  }
+  if (trace != NULL) mf__hold(L, trace);
+  mf__put_traceback(value, trace);
   mf__slots(L, LUA_MINSTACK, "no room for a Python exception");
   mf__stop_by(mf__top->state, value);
   if (!mf__top->bridge->policy->thrown(L, value)) push_fault(L, value);

@@ -32,6 +32,8 @@ local CODE = {
   raise = "pcall(py.raise, main.Wrong, 'x')",
   ["raise while an error is handled"] = [[
     main.handling(function() pcall(py.raise, main.chained()) end)]],
+  ["an error's earlier traceback"] = "local again = main.thrown_again() local before = main.count pcall(again) "
+    .. "assert(main.count == before + 1)",
   ["an error's fields"] = "local _, e = pcall(main.fail) return e.type, e.message, e.traceback, tostring(e), e.class",
   ["an error's kind"] = "local _, e = pcall(main.fail) return e:is(main.Wrong), e:is 'Wrong', e:is 'ValueError'",
   ["is_instance"] = "return py.is_instance(1, main.Wrong)",

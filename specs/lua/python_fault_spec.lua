@@ -62,6 +62,14 @@ def outer():
     assert.matches("python_fault_spec.lua:" .. line + 2 .. ": $", err.where)
   end)
 
+  it("tells the line of a text that names one of Moonferry's own files", function()
+    local code = "local py = ...\nlocal result\nresult = py.eval '1 / 0' -- moonferry/python.lua"
+    local places = { [code] = '%[string "local py = ......"%]', ["@moonferry/python.lua.old"] = "moonferry/.*" }
+    for name, place in pairs(places) do
+      assert.matches("^" .. place .. ":3: $", failure(assert(loadstring(code, name)), py).where)
+    end
+  end)
+
   it("is text where text is wanted", function()
     local err = raised()
     assert.matches("^specs/lua/python_fault_spec.lua:%d+: Leak: leak in the hull\nTraceback", tostring(err))
@@ -178,6 +186,8 @@ def outer():
     assert.matches("python_fault_spec.lua:%d+:.*%.%.%.$", trace)
     local _, lines = trace:match("stack traceback:(.*)"):gsub("\n\t[^\n]+:%d+:", "")
     assert.are.equal(10, lines)
+    assert.matches("python_fault_spec.lua:" .. debug.getinfo(down, "S").linedefined + 1 .. ":", trace)
+    assert.matches("python_fault_spec.lua:" .. debug.getinfo(down, "S").linedefined + 2 .. ":", trace)
   end)
 
   it("says so where Python cannot print its traceback", function()
@@ -197,8 +207,10 @@ def outer():
         assert.are.equal(text, err.message)
       end
     end
+    py.exec "def told(error, text): raise error(text)"
     for _, class in ipairs { b.SystemError, b.TypeError } do
       assert.are.equal("frame does exist", failure(py.raise, class, "frame does exist").message)
+      assert.are.equal("frame does not exist", failure(py.main.told, class, "frame does not exist").message)
     end
     py.exec "class Unprintable:\n    def __str__(self):\n        1 / 0\nunprintable = TypeError(Unprintable())"
     local err
@@ -209,6 +221,18 @@ def outer():
     assert.are.equal(5, b.next(b.map(fail, b.range(1))))
     assert.is_true(err == py.main.unprintable)
     assert.are.equal("(its message cannot be printed)", err.message)
+  end)
+
+  it("is not asked for its text before somebody wants that", function()
+    py.exec "class Asked:\n    times = 0\n    def __str__(self):\n        Asked.times += 1\n        return 'asked'"
+    local Asked = py.main.Asked
+    for _, class in ipairs { py.builtins.TypeError, py.builtins.SystemError } do
+      local err = failure(py.raise, class(Asked()))
+      assert.are.equal(0, Asked.times)
+      assert.are.equal("asked", err.message)
+      assert.are.equal(class, failure(py.raise, class("frame does not exist", 1)).class)
+      Asked.times = 0
+    end
   end)
 
   it("may come from a message handler, which LuaJIT calls for it again", function()

@@ -288,3 +288,37 @@ describe("scopes", function()
     assert.are.equal(1, builtins.len(object))
   end)
 end)
+
+describe("an error of CPython's own", function()
+  local function failure(...)
+    local ok, err = pcall(...)
+    assert.is_false(ok)
+    return err
+  end
+
+  it("leaves nothing where it is told in place of CPython's", function()
+    py.exec "import sys\ndef kept(): return sys.getrefcount(SystemError), sys.getallocatedblocks()"
+    local rounds, before, after = 2000, nil, nil
+    for _ = 1, 2 do
+      for _ = 1, rounds do failure(builtins.vars) end
+      hosted.collect()
+      before, after = after, { py.unpack(py.main.kept()) }
+    end
+    assert.is_true(after[1] - before[1] < rounds / 2, "references of the class")
+    assert.is_true(after[2] - before[2] < rounds / 2, "blocks of memory")
+  end)
+
+  it("leaves no other exception where there is no memory to look at it", function()
+    if not hosted.has "_testcapi" then return pending "this Python has no _testcapi" end
+    local testcapi, len = py.import "_testcapi", builtins.len
+    local fail, succeed = testcapi.set_nomemory, testcapi.remove_mem_hooks
+    local errors, seen = {}, {}
+    for nth = 0, 20 do
+      fail(nth, nth + 1) -- which an exception that is left makes fail
+      errors[nth] = failure(len, 5)
+      succeed()
+    end
+    for nth = 0, 20 do seen[errors[nth].type] = true end
+    assert.is_true(seen.MemoryError and seen.TypeError)
+  end)
+end)

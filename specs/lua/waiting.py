@@ -3,7 +3,9 @@
 For python_door_spec.lua, which gives `ping`, a Lua function, and looks at `count`.
 """
 
+import functools
 import threading
+import warnings
 
 ping = None
 count = 0
@@ -136,6 +138,30 @@ def chained():
     context.probe = Probe()
     made.__context__ = context
     return made
+
+
+def thrown_again():
+    """A function that throws an exception with another traceback than it had, which nobody else has."""
+
+    def steps():
+        yield
+
+    def begin():
+        probe = Probe()  # noqa: F841
+        raise ValueError
+
+    generator, made = steps(), None
+    next(generator)
+    try:
+        begin()
+    except ValueError as error:
+        made = error
+    try:
+        raise KeyError
+    except KeyError as error:
+        other = error.__traceback__
+    warnings.simplefilter("ignore", DeprecationWarning)  # since 3.12 where more than the exception is given
+    return functools.partial(generator.throw, ValueError, made, other)
 
 
 def handling(call):
