@@ -11,7 +11,27 @@
 #include "../bridge/open.h"
 #include "start.h"
 
-static struct sigaction host;
+/* The host's handlers, the first one first. A later one may call ours, which was there before it: then the one before
+ * it is meant. The number tells how many of them this thread is in; where one has jumped out, the first is called
+ * afterwards. */
+enum { HANDLERS_MAX = 8 };
+static struct sigaction hosts[HANDLERS_MAX];
+static int last = -1;
+static _Thread_local volatile sig_atomic_t nesting;
+
+static void call_host(int number, siginfo_t *info, void *context) {
+  const struct sigaction *host = &hosts[last > nesting ? last - nesting : 0];
+  nesting++;
+  if (host->sa_flags & SA_SIGINFO) host->sa_sigaction(number, info, context);
+  else host->sa_handler(number);
+  nesting--;
+}
+
+static void remember_host(const struct sigaction *now) {
+  if (last >= 0 && hosts[last].sa_handler == now->sa_handler) last--;
+  if (last < HANDLERS_MAX - 1) last++;
+  hosts[last] = *now;
+}
 
 /* Where Python runs, and in a moonferry.Lua that can be stopped, the signal is Python's; else it is the host's. */
 static void on_interrupt(int number, siginfo_t *info, void *context) {
@@ -19,21 +39,21 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
     mf__interrupted = 1;
     PyErr_SetInterrupt();
     mf__stop_signal();
-  } else if (host.sa_flags & SA_SIGINFO) {
-    host.sa_sigaction(number, info, context);
   } else {
-    host.sa_handler(number);
+    call_host(number, info, context);
   }
 }
 
-/* Sets Python's handler of the signal. Not signal.default_int_handler, although that does the same: asyncio.run would
- * replace that, and this file's handler with it. */
+/* Sets Python's handler of the signal, unless the program has set one. Not signal.default_int_handler, although that
+ * does the same: asyncio.run would replace that, and this file's handler with it. */
 static int teach_python(void) {
   static const char code[] =
       "import _signal\n"
       "def interrupt(number, frame):\n"
       "    raise KeyboardInterrupt\n"
-      "_signal.signal(_signal.SIGINT, interrupt)\n";
+      "own = _signal.getsignal(_signal.SIGINT)\n"
+      "if not callable(own) or own is _signal.default_int_handler:\n"
+      "    _signal.signal(_signal.SIGINT, interrupt)\n";
   PyObject *names = PyDict_New();
   const int failed = mf__run_code(code, names);
   if (failed) PyErr_Clear();
@@ -61,9 +81,11 @@ void mf__interrupt_arm(void) {
   if (is_ours || is_unhandled) return;
   if (!taught && !teach_python()) return;
   taught = 1;
-  host = now;
+  remember_host(&now);
   /* Without SA_RESTART, because a system call in which Python waits has to return for the exception to be raised
-   * (POSIX, sigaction). */
-  const struct sigaction ours = {.sa_sigaction = on_interrupt, .sa_flags = SA_SIGINFO};
+   * (POSIX, sigaction). The host's handler finds blocked what it has asked for, and itself where it may interrupt
+   * itself: one that passes the signal on waits for that. */
+  const int kept = now.sa_flags & (SA_NODEFER | SA_ONSTACK);
+  const struct sigaction ours = {.sa_sigaction = on_interrupt, .sa_mask = now.sa_mask, .sa_flags = SA_SIGINFO | kept};
   sigaction(SIGINT, &ours, NULL);
 }

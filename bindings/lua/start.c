@@ -83,8 +83,10 @@ void mf__python_pin(void *address, int flags) {
 
 int mf__python_start(const char *program, char *why, size_t cap) {
   int status = 0;
-  pthread_mutex_lock(&lock);
   mf__python_pin(symbol("Py_IsInitialized"), RTLD_GLOBAL);
+  /* A thread of Python's needs no start: this one may be in it, in what Python runs then (sitecustomize). */
+  if (PyGILState_GetThisThreadState() != NULL) return 0;
+  pthread_mutex_lock(&lock);
   if (!Py_IsInitialized()) {
     status = mf__python_configured(program, why, cap);
     if (status == 0) status = start_named(program, why, cap);

@@ -38,6 +38,25 @@ print(py.import("sys").argv, py.import("beside_me").value)
   end)
 end)
 
+describe("what Python runs while it is started", function()
+  it("may have Lua states of its own, which use Python", function()
+    local _, made = shell "mktemp -d"
+    local folder = made:match "%S+"
+    process.write_file(folder .. "/sitecustomize.py", [[
+import threading
+import moonferry
+def work(): print(moonferry.Lua().eval("require('moonferry.python').eval('1 + 1')"), flush=True)
+work()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+]])
+    local text = runs(prelude .. "print(py.eval '2 + 1')", "PYTHONPATH=" .. folder .. ":$PYTHONPATH timeout 100")
+    shell("rm -r " .. folder)
+    assert.are.equal("2\n2\n3\n", text)
+  end)
+end)
+
 describe("Ctrl-C", function()
   -- Runs a script that says when it is ready, where Ctrl-C shall meet it, interrupts it then, and gives its status and
   -- what it printed. The numbers only keep a script that fails from running for ever.
@@ -179,6 +198,54 @@ py.import "wave"
 py.exec "send(signal.SIGINT)"
 ]])
     assert.are.equal("here\n", text)
+  end)
+
+  it("is such a handler's also where the host had none before", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "signal.signal(signal.SIGINT, lambda *which: print('here', flush=True))"
+py.import "wave"
+py.exec "send(signal.SIGINT)"
+]], "", process.ENGINE)
+    assert.are.equal("here\n", text)
+  end)
+
+  it("is the host's once where a later handler passes it on", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "import faulthandler, os; faulthandler.register(signal.SIGINT, open(os.devnull, 'w'), chain=True)"
+py.import "wave"
+print((select(2, pcall(function()
+  ffi.C.raise(2)
+  for _ = 1, 1e7 do end
+end)):gsub("^.*: ", "")))
+]], "", "luajit -joff")
+    assert.are.equal("interrupted!\n", text)
+  end)
+
+  it("waits for the main thread where another one asks first", function()
+    local text = runs(prelude .. signals .. [[
+ffi.cdef "int sched_yield(void);"
+local flag, one = ffi.new "volatile char[1]", py.object(1)
+py.main.address = tonumber(ffi.cast("intptr_t", flag))
+py.exec [=[
+import threading, moonferry
+flag = ctypes.c_char.from_address(address)
+add = moonferry.Lua().eval("function(one) return one + one end")
+class One:
+    def __add__(self, other): return 2
+def work(one):
+    while flag.value != b"\1": pass
+    add(one)
+    flag.value = b"\2"
+def begin(): threading.Thread(target=work, args=[One()]).start()
+]=]
+local send = py.main.send
+py.main.begin()
+assert(pcall(send, 2))
+flag[0] = 1
+while flag[0] ~= 2 do ffi.C.sched_yield() end
+print(select(2, pcall(function() return one + 1 end)).type)
+]])
+    assert.are.equal("KeyboardInterrupt\n", text)
   end)
 
   it("stays the main thread's where another one imports a module", function()
