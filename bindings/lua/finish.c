@@ -225,17 +225,21 @@ void mf__python_arm_farewell(void) {
 /* Where another thread than main leaves, or main does not tell, an exit function that is younger than those of all
  * libraries is the best that there is: ours is registered anew after each loading. What a library registers while it is
  * loaded comes before that, and main may leave then: so where main does not tell, ours is also registered anew each
- * millisecond, from CPython's audit event before the loading to the same thread's next one. It may never come, and each
- * exit function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of it. */
+ * millisecond, from CPython's audit event before the loading to the same thread's next one, or its end. That may be
+ * long, and each exit function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of
+ * it. */
 enum { MILLISECOND = 1000000, SECOND = 1000000000 };
 
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  pthread_t by;  /* who loads */
+  pthread_key_t end_of_thread;
   int64_t pause; /* nanoseconds */
-  int has_thread, is_loading;
+  int has_thread, has_key;
+  int count; /* of threads that load */
 } loading;
+
+static _Thread_local int loads;
 
 static struct timespec end_of_pause(void) {
   struct timespec now;
@@ -248,7 +252,7 @@ static void *stay_young(void *unused) {
   (void)unused;
   pthread_mutex_lock(&loading.mutex);
   for (;;) {
-    while (!loading.is_loading) pthread_cond_wait(&loading.changed, &loading.mutex);
+    while (loading.count == 0) pthread_cond_wait(&loading.changed, &loading.mutex);
     atexit(farewell);
     const struct timespec until = end_of_pause();
     pthread_cond_timedwait(&loading.changed, &loading.mutex, &until);
@@ -268,24 +272,31 @@ static void start_thread(void) {
   if (loading.has_thread) pthread_detach(thread);
 }
 
-static void leave_loading(void);
-
-static void set_loading(int is_loading) {
-  pthread_mutex_lock(&loading.mutex);
-  if (!main_will_tell && !loading.has_thread && is_loading) start_thread();
-  loading.by = pthread_self();
-  loading.pause = MILLISECOND;
-  loading.is_loading = is_loading;
-  mf__on_way_out = is_loading ? leave_loading : NULL;
-  pthread_cond_signal(&loading.changed);
-  pthread_mutex_unlock(&loading.mutex);
-}
-
 /* What another thread does says nothing of what this one loads, which may leave as soon as it goes on in Lua. */
 static void leave_loading(void) {
-  if (!loading.is_loading || !pthread_equal(loading.by, pthread_self())) return;
-  set_loading(0);
+  if (!loads) return;
+  loads = 0;
+  pthread_mutex_lock(&loading.mutex);
+  if (--loading.count == 0) mf__on_way_out = NULL;
+  pthread_mutex_unlock(&loading.mutex);
   atexit(farewell);
+}
+
+static void leave_with_thread(void *unused) {
+  (void)unused;
+  leave_loading();
+}
+
+static void set_loading(void) {
+  pthread_mutex_lock(&loading.mutex);
+  if (!main_will_tell && !loading.has_thread) start_thread();
+  loading.count += !loads;
+  loads = 1;
+  loading.pause = MILLISECOND;
+  mf__on_way_out = leave_loading;
+  pthread_cond_signal(&loading.changed);
+  pthread_mutex_unlock(&loading.mutex);
+  if (loading.has_key) pthread_setspecific(loading.end_of_thread, &loading);
 }
 
 /* An extension module raises two events of this name; the second knows its file, and comes before that is loaded. Code
@@ -295,7 +306,7 @@ static int on_audit(const char *event, PyObject *arguments, void *unused) {
   const int is_import = strcmp(event, "import") == 0, is_load = strcmp(event, "ctypes.dlopen") == 0;
   const int names_file = is_import && PyTuple_Size(arguments) > 1 && PyTuple_GetItem(arguments, 1) != Py_None;
   if (is_load || names_file) {
-    set_loading(1);
+    set_loading();
   } else {
     leave_loading();
   }
@@ -310,7 +321,7 @@ static void make_mutexes(void) {
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&loading.mutex, NULL);
   pthread_cond_init(&loading.changed, NULL);
-  loading.has_thread = loading.is_loading = 0;
+  loading.has_thread = loading.count = loads = 0;
   mf__on_way_out = NULL;
 }
 
@@ -333,6 +344,7 @@ static void in_child(void) {
 
 void mf__python_watch_for_the_end(void) {
   make_mutexes();
+  loading.has_key = pthread_key_create(&loading.end_of_thread, leave_with_thread) == 0;
   is_watched = 1;
   pthread_atfork(before_fork, NULL, in_child);
   keep_thread_state_in_children();

@@ -207,6 +207,71 @@ join()
     assert.are.equal("Python ended\nthe library ended\n", text)
     assert.are.equal(3, status)
   end)
+
+  it("comes before that of each library that threads load at the same time", function()
+    for _, last in ipairs { "leaves", "stays" } do
+      local status, text = process.run([==[
+io.stdout:setvbuf "no"
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, ctypes, sys, threading
+atexit.register(print, "Python ended", flush=True)
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
+register, puts = libc.__cxa_atexit, libc.puts
+loads, goes_on = threading.Event(), threading.Event()
+def load():
+    sys.audit("ctypes.dlopen", "a library")
+    loads.set()
+    goes_on.wait()
+    register(puts, text, None)  # by its constructor
+def load_another(last):
+    loads.wait()
+    sys.audit("ctypes.dlopen", "another library")
+    if last == "leaves":
+        sys.audit("it is loaded")
+    goes_on.set()
+    threading.Event().wait()
+]]
+py.exec "threading.Thread(target=load_another, args=[']==] .. last .. [==['], daemon=True).start()"
+py.main.load()
+leave(3)
+]=]
+join()
+]==], "", engine)
+      assert.are.equal("Python ended\nthe library ended\n", text)
+      assert.are.equal(3, status)
+    end
+  end)
+
+  it("comes before that of a library with whose loading a thread has ended", function()
+    local status, text = process.run([==[
+io.stdout:setvbuf "no"
+local py = require "moonferry.python"
+thread [=[
+local py = require "moonferry.python"
+py.exec [[
+import atexit, ctypes, os, sys, threading
+atexit.register(print, "Python ended", flush=True)
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
+register, puts = libc.__cxa_atexit, libc.puts
+def load():
+    sys.audit("ctypes.dlopen", "a library")
+    register(puts, text, None)  # by its constructor
+def load_and_end():
+    loader = threading.Thread(target=load)
+    loader.start()
+    while str(loader.native_id) in os.listdir("/proc/self/task"):
+        pass
+]]
+py.main.load_and_end()
+leave(3)
+]=]
+join()
+]==], "", engine)
+    assert.are.equal("Python ended\nthe library ended\n", text)
+    assert.are.equal(3, status)
+  end)
 end)
 
 describe("a child that another thread than main has forked", function()
