@@ -183,11 +183,18 @@ ffi.C.raise(2)
     local status, text = run(prelude .. signals .. [[
 ffi.cdef "struct sigaction { void (*handler)(int); long mask[16]; int flags; void *restorer; };"
 ffi.cdef "int sigaction(int, const struct sigaction *, struct sigaction *);"
-local SA_SIGINFO = 4
-ffi.C.sigaction(2, ffi.new("struct sigaction", { handler = ffi.C._exit, flags = SA_SIGINFO }), nil)
+local SA_SIGINFO, SA_NODEFER, SA_ONSTACK, SIGUSR1 = 4, 0x40000000, 0x08000000, 10
+local flags, blocked = SA_SIGINFO + SA_NODEFER + SA_ONSTACK, 2 ^ (SIGUSR1 - 1)
+local now = ffi.new("struct sigaction", { handler = ffi.C._exit, mask = { blocked }, flags = flags })
+ffi.C.sigaction(2, now, nil)
 py.import "wave"
+print(select(2, pcall(py.exec, "send(2)")).type)
+ffi.C.sigaction(2, nil, now)
+print(tonumber(now.mask[0]) == blocked, bit.band(now.flags, flags) == flags)
+io.stdout:flush()
 ffi.C.raise(2)
 ]])
+    assert.are.equal("KeyboardInterrupt\ntrue\ttrue\n", text)
     assert.are.equal(2, status, text)
   end)
 
@@ -198,6 +205,14 @@ py.import "wave"
 py.exec "send(signal.SIGINT)"
 ]])
     assert.are.equal("here\n", text)
+  end)
+
+  it("stays the system's where nobody has a handler, whatever Python imports", function()
+    local text = runs(prelude .. signals .. [[
+print(ffi.C.signal(2, nil) == nil, py.import("signal").SIGINT)
+print(ffi.C.signal(2, nil) == nil)
+]], "", process.ENGINE)
+    assert.matches("^true\t.*\ntrue\n$", text)
   end)
 
   it("is such a handler's also where the host had none before", function()

@@ -284,6 +284,11 @@ def test_a_signature_has_names_that_python_can_have(encoding, parameters, signat
     assert str(inspect.signature(function)) == signature
 
 
+def test_a_signature_leaves_no_names():
+    function = mf.Lua().eval("function(same, same, →→→, same) end")
+    assert allocated.blocks_left_by(lambda: inspect.signature(function)) < 50
+
+
 def test_parameters_are_named_whatever_is_no_text():
     lua = mf.Lua(encoding=None, source_encoding="latin-1")
     assert str(inspect.signature(lua.eval("function(é, b) end"))) == "(é, b, /, *_more)"
