@@ -59,7 +59,17 @@ void mf__stop(mf__state *state, PyObject *reason) {
  * before. */
 static int armed;
 static pthread_t main_thread;
-static struct sigaction python_action;
+static struct sigaction python_action, first_action;
+
+/* A handler that a script has set may call the one before it, ours, which is then about the first one. */
+static void call_before(int number) {
+  static volatile sig_atomic_t is_inside;
+  const struct sigaction *action = is_inside ? &first_action : &python_action;
+  const sig_atomic_t was_inside = is_inside;
+  is_inside = 1;
+  action->sa_handler(number);
+  is_inside = was_inside;
+}
 
 /* All of the states that the main thread is in: a script that Python called from another script ends, and so does the
  * other one, unless the Python code between them catches the exception. */
@@ -88,7 +98,7 @@ static void on_signal(int number) {
     pthread_kill(main_thread, number);
     return;
   }
-  python_action.sa_handler(number);
+  call_before(number);
   mf__stop_signal();
 }
 
@@ -99,6 +109,7 @@ void mf__stop_arm(void) {
   if (sigaction(SIGINT, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO)) return;
   if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL || action.sa_handler == on_signal) return;
   python_action = action;
+  if (armed == 1 || first_action.sa_handler == NULL) first_action = action;
   main_thread = pthread_self();
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, NULL);

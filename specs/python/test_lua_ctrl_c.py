@@ -457,3 +457,19 @@ def test_a_context_is_held_once(strike):
     gc.collect()
     assert raised.__context__ is error
     assert sys.getrefcount(error) == before + 1
+
+
+def test_a_handler_that_a_script_has_set_may_call_the_one_before_it():
+    code = """
+import faulthandler, os, signal, moonferry
+outer, inner = moonferry.Lua(interruptible=True), moonferry.Lua(interruptible=True)
+def nest():
+    faulthandler.register(signal.SIGINT, open(os.devnull, "w"), chain=True)
+    inner.execute("local kill, pid = ... kill(pid, 2) while true do end", os.kill, os.getpid())
+try:
+    outer.execute("local nest = ... nest()", nest)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "interrupted\n", done.stderr[-2000:]
