@@ -56,6 +56,32 @@ static void somebody_elses_memory(void **state) {
   mf_tensor_release(bytes);
 }
 
+/* So many bits of 1 into memory of 0. */
+static void any_number_of_bits(void **state) {
+  (void)state;
+  const int64_t shape[] = {NBYTES};
+  const mf_scalar none = {.kind = MF_KIND_INT}, one = {.kind = MF_KIND_INT, .i = 1};
+  mf_tensor *bytes = create_shaped(GPU0, "uint8", 1, shape);
+  for (int64_t n = 1; n <= 17; n++) {
+    const DLTensor described = {.data = bytes_of(bytes), .device = device_at(GPU0), .ndim = 1,
+                                .dtype = {kDLUInt, 1, 1}, .shape = (int64_t *)&n};
+    const uint32_t expected = (1u << n) - 1;
+    mf_tensor *dst, *src = create_shaped(CPU, "uint1", 1, &n);
+    OK(mf_tensor_fill(src, &one, &err));
+    OK(mf_tensor_fill(bytes, &none, &err));
+    other_sync_all(0);
+    OK(mf_tensor_wrap(&described, 0, NULL, NULL, &dst, &err));
+    OK(mf_tensor_copy(dst, src, &err));
+    other_sync_all(0);
+    mf_tensor *host = at_place(bytes, CPU);
+    const unsigned char *got = bytes_of(host);
+    assert_int_equal(got[0] | got[1] << 8 | got[2] << 16, expected);
+    mf_tensor *tensors[] = {dst, src, host};
+    for (int i = 0; i < 3; i++) mf_tensor_release(tensors[i]);
+  }
+  mf_tensor_release(bytes);
+}
+
 /* The tensor of twelve elements is ours; a view has five of them, the next one begins in the same byte. */
 static void another_views_memory(void **state) {
   (void)state;
@@ -92,6 +118,7 @@ static void a_source_with_gaps(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_STREAMS(somebody_elses_memory),
+      WITH_STREAMS(any_number_of_bits),
       WITH_STREAMS(another_views_memory),
       WITH_STREAMS(a_source_with_gaps),
   };

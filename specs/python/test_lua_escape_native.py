@@ -72,7 +72,7 @@ NESTING = {
     "sort by __lt": """
         local m = {} m.__lt = function() table.sort({setmetatable({}, m), setmetatable({}, m)}) return true end
         table.sort({setmetatable({}, m), setmetatable({}, m)})""",
-    "load": "local function f() load(f) return 1 end f()",
+    "load": "local function f() assert(load(f)) end f()",
     "print": "local m = {} m.__tostring = function(t) print(t) return '' end print(setmetatable(m, m))",
     "print by tostring": "tostring = function(x) return print(x) end print(1)",
     "print as tostring": "tostring = print print(1)",
@@ -168,7 +168,7 @@ BOMBS = {
     "insert": "local t = {} while true do table.insert(t, 1) end",
     "coroutines": "local t = {} while true do t[#t + 1] = coroutine.create(print) end",
     "closures": "local t = {} while true do t[#t + 1] = function() return t end end",
-    "text of a chunk": "local i = 0 return load(function() i = i + 1 return ('x = 1 '):rep(2^16) .. i end)",
+    "text of a chunk": "local i = 0 assert(load(function() i = i + 1 return ('x = 1 '):rep(2^16) .. i end))",
     "names": "local s = {} for i = 1, 2^16 do s[i] = 'a' .. i .. '=1' end return load(table.concat(s, ' '):rep(64))",
     "globals": "local i = 0 while true do i = i + 1 _G['g' .. i] = i end",
 }
