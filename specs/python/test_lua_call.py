@@ -321,6 +321,7 @@ def test_an_object_is_called_through_its_metatable_with_what_comes_behind_it(lua
     "name, told",
     [
         (".foo", r'python has no "foo"; python.builtins has'),
+        ("['eval\\0x']", "python has no name that contains a NUL"),
         (".None", r'python has no "None"; use python.none'),
         ("[1]", r'python has no "number"; python.builtins has'),
         ("[{}]", r'python has no "table"; python.builtins has'),

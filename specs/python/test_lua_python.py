@@ -481,8 +481,14 @@ def test_what_python_lets_through_of_lua_stays_an_exception_where_it_was_text_or
     assert kind in ("userdata", b"userdata")
 
 
-@pytest.mark.parametrize(("status", "code"), [("", 0), ("true", 0), ("false", 1), ("4", 4)])
+@pytest.mark.parametrize(("status", "code"), [("", 0), ("true", 0), ("false", 1), ("-2 ^ 31", -(2**31))])
 def test_os_exit_is_an_exit_of_python_s(lua, status, code):
     with pytest.raises(SystemExit) as raised:
         lua.execute(f"os.exit({status})")
     assert raised.value.code == code
+
+
+@pytest.mark.parametrize("status", ["1e300", "-1 / 0", "0 / 0", "2 ^ 31", "-2 ^ 31 - 1"])
+def test_os_exit_needs_a_status(lua, status):
+    with pytest.raises(mf.LuaError, match="is no status; -2147483648 to 2147483647 expected"):
+        lua.execute(f"os.exit({status})")

@@ -93,8 +93,10 @@ static void put_path(lua_State *L, const char *path) {
 
 /* A script ends the program as Python ends it, with what Python does at its end. */
 static int exit_program(lua_State *L) {
-  long status = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (long)luaL_optnumber(L, 1, 0);
-  PyErr_SetObject(PyExc_SystemExit, mf__hold(L, PyLong_FromLong(status)));
+  const lua_Number status = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : luaL_optnumber(L, 1, 0);
+  if (!(status > -0x1p31 - 1 && status < 0x1p31))
+    mf__fail(L, "bad argument #1 to 'exit' (%f is no status; -2147483648 to 2147483647 expected)", status);
+  PyErr_SetObject(PyExc_SystemExit, mf__hold(L, PyLong_FromLong((long)status)));
   return mf__raise(L);
 }
 

@@ -91,7 +91,9 @@ static void put_object(lua_State *L, const char *name, PyObject *object) {
 
 /* eval and builtins are nil where the state was opened without them. */
 static int lacks(lua_State *L) {
-  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : luaL_typename(L, 2);
+  size_t size = 0;
+  const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : luaL_typename(L, 2);
+  if (strlen(name) < size) return luaL_error(L, "python has no name that contains a NUL");
   if (strcmp(name, "eval") == 0 || strcmp(name, "builtins") == 0) return 0;
   if (strcmp(name, "None") == 0) return luaL_error(L, "python has no \"None\"; use python.none");
   return luaL_error(L,
