@@ -177,8 +177,10 @@ join()
     assert.are.equal(3, status)
   end)
 
-  it("comes before that of a library, whatever other threads do while it is loaded", function()
-    local status, text = process.run([==[
+  -- What a program prints that leaves while a library, which is being loaded, has registered an exit function; and its
+  -- status. Another thread does `meanwhile`, indented, behind the event of the loading.
+  local function leaves_while_loading(meanwhile)
+    return process.run(([==[
 io.stdout:setvbuf "no"
 thread [=[
 local py = require "moonferry.python"
@@ -195,54 +197,36 @@ def load():
     register(puts, text, None)  # by its constructor
 def work():
     loads.wait()
-    sys.audit("another thread's event")
-    goes_on.set()
-threading.Thread(target=work).start()
+MEANWHILE
+threading.Thread(target=work, daemon=True).start()
 ]]
 py.main.load()
 leave(3)
 ]=]
 join()
-]==], "", engine)
-    assert.are.equal("Python ended\nthe library ended\n", text)
-    assert.are.equal(3, status)
-  end)
+]==]):gsub("MEANWHILE", meanwhile), "", engine)
+  end
 
-  it("comes before that of each library that threads load at the same time", function()
-    for _, last in ipairs { "leaves", "stays" } do
-      local status, text = process.run([==[
-io.stdout:setvbuf "no"
-thread [=[
-local py = require "moonferry.python"
-py.exec [[
-import atexit, ctypes, sys, threading
-atexit.register(print, "Python ended", flush=True)
-libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
-register, puts = libc.__cxa_atexit, libc.puts
-loads, goes_on = threading.Event(), threading.Event()
-def load():
-    sys.audit("ctypes.dlopen", "a library")
-    loads.set()
-    goes_on.wait()
-    register(puts, text, None)  # by its constructor
-def load_another(last):
-    loads.wait()
+  for what, meanwhile in pairs {
+    ["whatever other threads do"] = [[
+    sys.audit("another thread's event")
+    goes_on.set()]],
+    ["although another thread has loaded one"] = [[
     sys.audit("ctypes.dlopen", "another library")
-    if last == "leaves":
-        sys.audit("it is loaded")
+    sys.audit("it is loaded")
     goes_on.set()
-    threading.Event().wait()
-]]
-py.exec "threading.Thread(target=load_another, args=[']==] .. last .. [==['], daemon=True).start()"
-py.main.load()
-leave(3)
-]=]
-join()
-]==], "", engine)
+    threading.Event().wait()]],
+    ["and another thread loads one, too"] = [[
+    sys.audit("ctypes.dlopen", "another library")
+    goes_on.set()
+    threading.Event().wait()]],
+  } do
+    it("comes before that of a library that is being loaded, " .. what, function()
+      local status, text = leaves_while_loading(meanwhile)
       assert.are.equal("Python ended\nthe library ended\n", text)
       assert.are.equal(3, status)
-    end
-  end)
+    end)
+  end
 
   it("comes before that of a library with whose loading a thread has ended", function()
     local status, text = process.run([==[
