@@ -33,6 +33,7 @@ from growth_objects import (
     entered_twice,
     fresh,
     given_to_takers,
+    on_a_new_thread,
     raising,
     refused,
 )
@@ -207,6 +208,7 @@ CALLS = {
     "a loop that fails": in_lua(
         "return pcall(function(l) for x in python.iter(l) do end end, ...)", lambda: map(raising(fresh()), [1])
     ),
+    "a call of a new thread": lambda: on_a_new_thread(lua.eval, "1"),
     "an int that no number holds": in_lua("return pcall(...)", lambda: lambda: 2**300),
     "an array that is asked for a name": in_lua("return pcall(function(a) return a.rows end, ...)", lambda: a),
     "an array": in_lua("return python.tensor(...)", lambda: a),
@@ -419,7 +421,9 @@ class Interface:
     __array_interface__ = property(lambda self: a.__array_interface__)
 
 
+# A library, or a bound of its own.
 NEEDS = {"torch through the table": "torch", "torch through the method": "torch", "tvm through the table": "tvm"}
+NEEDS["a call of a new thread"] = "a bound"
 
 
 def fill_caches():
@@ -459,14 +463,7 @@ SHARED = [
     lua,
     hosting,
     fails,
-    None,
-    NotImplemented,
-    type,
-    TypeError,
-    "a",
-    "\n",
-    "fresh",
-    inspect,
+    *(None, NotImplemented, type, TypeError, "a", "\n", "fresh", inspect),
     *KINDS,
     *map(type, VALUES),
 ]

@@ -1,6 +1,7 @@
 """Objects that the calls of growth.py meet, and texts of Lua's. Must not know: how Python calls moonferry."""
 
 import concurrent.futures
+import threading
 
 import dlpack_abi
 import moonferry as mf
@@ -137,3 +138,9 @@ THREAD = concurrent.futures.ThreadPoolExecutor(1)
 def entered_twice(lua):
     """Another thread is in the state meanwhile, on a stack of its own."""
     lua.eval("function(f) f() end")(lambda: THREAD.submit(lua.eval, "1").result())
+
+
+def on_a_new_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()

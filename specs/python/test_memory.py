@@ -56,6 +56,11 @@ def test_tvm_leaves_nothing(tvm):
     assert growth("tvm through the table")["tvm through the table"] < ROUNDS
 
 
+def test_a_thread_leaves_nothing():
+    """A thread itself takes a little more or less each time."""
+    assert growth("a call of a new thread")["a call of a new thread"] < 32 * ROUNDS
+
+
 def test_a_byte_that_each_call_leaves_is_seen():
     kept = []
     assert allocated.left_by(lambda: kept.append(bytearray(1))) > ROUNDS
