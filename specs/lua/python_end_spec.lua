@@ -228,6 +228,27 @@ join()
     end)
   end
 
+  it("registers nothing more where nothing is loaded", function()
+    local _, text = process.run([==[
+local py = require "moonferry.python"
+py.exec [[
+import ctypes, sys
+class Mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = Mallinfo2
+def held_by(count):
+    before = mallinfo2().h  # uordblks
+    for _ in range(count):
+        sys.audit("an event")
+    return mallinfo2().h - before
+held_by(1)
+print(held_by(5000) < 5000)  # an exit function takes 32 bytes
+]]
+]==])
+    assert.are.equal("True\n", text)
+  end)
+
   it("comes before that of a library with whose loading a thread has ended", function()
     local status, text = process.run([==[
 io.stdout:setvbuf "no"
