@@ -18,6 +18,14 @@ enum { HANDLERS_MAX = 8 };
 static struct sigaction hosts[HANDLERS_MAX];
 static int last = -1;
 static _Thread_local volatile sig_atomic_t nesting;
+static struct sigaction ours;
+
+/* A handler that sets itself again each time has taken our place. Where it passes the signal on to us, it would come to
+ * itself the next time. */
+static void take_place_again(void) {
+  struct sigaction now;
+  if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == hosts[last].sa_handler) sigaction(SIGINT, &ours, NULL);
+}
 
 static void call_host(int number, siginfo_t *info, void *context) {
   const struct sigaction *host = &hosts[last > nesting ? last - nesting : 0];
@@ -25,6 +33,7 @@ static void call_host(int number, siginfo_t *info, void *context) {
   if (host->sa_flags & SA_SIGINFO) host->sa_sigaction(number, info, context);
   else host->sa_handler(number);
   nesting--;
+  take_place_again();
 }
 
 static void remember_host(const struct sigaction *now) {
@@ -86,6 +95,6 @@ void mf__interrupt_arm(void) {
    * (POSIX, sigaction). The host's handler finds blocked what it has asked for, and itself where it may interrupt
    * itself: one that passes the signal on waits for that. */
   const int kept = now.sa_flags & (SA_NODEFER | SA_ONSTACK);
-  const struct sigaction ours = {.sa_sigaction = on_interrupt, .sa_mask = now.sa_mask, .sa_flags = SA_SIGINFO | kept};
+  ours = (struct sigaction){.sa_sigaction = on_interrupt, .sa_mask = now.sa_mask, .sa_flags = SA_SIGINFO | kept};
   sigaction(SIGINT, &ours, NULL);
 }

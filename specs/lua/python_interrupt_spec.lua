@@ -182,6 +182,31 @@ end)):gsub("^.*: ", "")))
     assert.are.equal("interrupted!\n", text)
   end)
 
+  it("comes once to a handler that sets itself again each time", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "import faulthandler, tempfile; said = tempfile.TemporaryFile()"
+local function set()
+  py.exec "faulthandler.unregister(signal.SIGINT), faulthandler.register(signal.SIGINT, said, chain=True)"
+end
+local function interrupted()
+  local _, why = pcall(function()
+    ffi.C.raise(2)
+    for _ = 1, 1e7 do end
+  end)
+  return (why:gsub("^.*: ", ""))
+end
+for _, name in ipairs { "wave", "colorsys", "fractions" } do
+  set()
+  py.import(name)
+  assert(interrupted() == "interrupted!" and interrupted() == "interrupted!")
+end
+py.exec "said.seek(0); print(said.read().count(b'most recent call first'), flush=True)"
+set()
+print(interrupted()) -- nothing has looked at which handler there is
+]], "", "luajit -joff")
+    assert.are.equal("6\ninterrupted!\n", text)
+  end)
+
   it("waits for the main thread where another one asks first", function()
     local text = runs(prelude .. signals .. [[
 ffi.cdef "int sched_yield(void);"
@@ -271,7 +296,11 @@ os.exit(err:is "KeyboardInterrupt" and 7 or 1, true)
     local status, text = interrupted([[
 py.import("asyncio").run(py.eval "__import__('asyncio').sleep(0)")
 ready()
-while true do end
+local _, text = pcall(function() while true do end end)
+local ffi = require "ffi"
+ffi.cdef "void *signal(int, void *);"
+assert(ffi.C.signal(2, nil) == nil) -- a second Ctrl-C would end the program
+error(text, 0)
 ]], "-joff")
     assert.are.equal(1, status, text)
     assert.matches("interrupted!", text)
