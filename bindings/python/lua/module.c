@@ -163,7 +163,8 @@ static int read_memory(mf__state *state, mf__memory *account) {
   mf__section_begin(&section);
   const int is_open = state->L != NULL;
   if (is_open && state->memory != NULL) {
-    *account = (mf__memory){.base = state->memory->base, .limit = state->memory->limit};
+    const size_t limit = __atomic_load_n(&state->memory->limit, __ATOMIC_RELAXED);
+    *account = (mf__memory){.base = state->memory->base, .limit = limit};
     account->used = __atomic_load_n(&state->memory->used, __ATOMIC_RELAXED);
     account->counted = state->memory->counted;
   }
