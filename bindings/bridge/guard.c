@@ -95,6 +95,13 @@ void mf__put_traceback(PyObject *exception, PyObject *trace) {
   mf__let_go(before);
 }
 
+void mf__restore_error(PyObject *exception) {
+  PyObject *type = (PyObject *)Py_TYPE(exception);
+  Py_IncRef(type);
+  Py_IncRef(exception);
+  PyErr_Restore(type, exception, PyException_GetTraceback(exception));
+}
+
 void mf__clear_error(void) {
   if (PyErr_Occurred() == NULL) return;
   mf__outside_begin();
@@ -301,10 +308,14 @@ int mf__run_end(mf__frame *frame) {
   return mf__stops(frame->state);
 }
 
+void mf__run_done(lua_State *L) {
+  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
+}
+
 void mf__run(lua_State *L, int arguments, int results) {
   mf__run_begin(mf__top);
   lua_call(L, arguments, results);
-  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
+  mf__run_done(L);
 }
 
 int mf__run_protected(lua_State *L, int arguments, int results) {

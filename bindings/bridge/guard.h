@@ -97,6 +97,9 @@ void mf__fetch_error(PyObject **type, PyObject **value, PyObject **trace);
  * with it, whose frames may have the last reference to anything. */
 void mf__put_traceback(PyObject *exception, PyObject *trace);
 
+/* Makes ${exception} pending again, with its traceback and its contexts as they are. Takes nothing over. */
+void mf__restore_error(PyObject *exception);
+
 /* Gives back the references that are queued; the GIL must be held. In a body, Lua's lock is given up meanwhile. */
 void mf__refs_drain(void);
 
@@ -126,6 +129,9 @@ int mf__call_in_runner(lua_State *L);
  * error which ended it. */
 void mf__run_begin(mf__frame *frame);
 int mf__run_end(mf__frame *frame);
+
+/* In a body: ends it, and raises the error if the script was stopped meanwhile. */
+void mf__run_done(lua_State *L);
 
 /* In a body of mf__call_in: lua_call, without the GIL. Raises if the script is to stop. */
 void mf__run(lua_State *L, int arguments, int results);

@@ -143,7 +143,7 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
   return PyUnicode_DecodeLatin1(text, (Py_ssize_t)size, NULL);
 }
 
-/* Whether the error at the top is Ctrl-C or an exit, which nothing may hide that it has interrupted. */
+/* Whether the error at the top is Ctrl-C or an exit, which must not be lost in what it interrupted. */
 static int is_exit(lua_State *L) {
   PyObject *exception = mf__fault_exception(L, -1);
   return exception != NULL && !PyErr_GivenExceptionMatches(exception, PyExc_Exception);
@@ -254,14 +254,6 @@ static void add_note(PyObject *exception, PyObject *trace) {
   Py_DecRef(text);
 }
 
-/* Python's own error, on its way back. Takes nothing over. */
-static void restore(PyObject *exception) {
-  PyObject *type = (PyObject *)Py_TYPE(exception);
-  Py_IncRef(type);
-  Py_IncRef(exception);
-  PyErr_Restore(type, exception, PyException_GetTraceback(exception));
-}
-
 /* The error value in Python: bytes where text cannot be decoded, a table itself, never a copy, and None for a Python
  * object that was closed. Held. */
 static PyObject *value_of(lua_State *L, int index) {
@@ -298,7 +290,7 @@ int mf__error_to_python(lua_State *L, void *status) {
     mf__outside_begin();
     add_note(exception, trace);
     /* In the place of what its notes have raised, but for Ctrl-C and an exit. */
-    if (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception)) restore(exception);
+    if (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception)) mf__restore_error(exception);
     mf__outside_end();
     return 0;
   }
@@ -312,14 +304,14 @@ int mf__error_to_python(lua_State *L, void *status) {
   if (!may_trace(L) || no_memory) trace = NULL;
   PyObject *message = message_of(L, 1), *value = value_of(L, 1);
   MF__OUTSIDE(exception, mf__error_new(type, message, value, trace));
-  restore(mf__hold(L, exception));
+  mf__restore_error(mf__hold(L, exception));
   return 0;
 }
 
 void mf__error_fallback(lua_State *L) {
   mf__clear_error();
   if (is_exit(L)) {
-    restore(mf__fault_exception(L, -1));
+    mf__restore_error(mf__fault_exception(L, -1));
   } else {
     PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
   }

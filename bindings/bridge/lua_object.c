@@ -37,7 +37,7 @@ static int get_body(lua_State *L, void *data) {
     mf__key_to_lua(L, access->key);
     mf__run_begin(mf__top);
     lua_gettable(L, at);
-    if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
+    mf__run_done(L);
   }
   access->other = mf__to_python(L, lua_gettop(L));
   return 0;

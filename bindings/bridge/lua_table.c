@@ -35,7 +35,7 @@ static int set_body(lua_State *L, void *data) {
   lua_pop(L, 1);
   mf__run_begin(mf__top);
   lua_settable(L, 1);
-  if (mf__run_end(mf__top)) luaL_error(L, "interrupted");
+  mf__run_done(L);
   return 0;
 }
 

@@ -163,7 +163,6 @@ void edit_take_signals(void) {
   struct sigaction ours;
   memset(&ours, 0, sizeof ours);
   ours.sa_handler = on_signal;
-  sigemptyset(&ours.sa_mask);
   sigprocmask(SIG_BLOCK, &all, NULL);
   sigaction(SIGINT, &ours, &outer[INTERRUPT]);
 }

@@ -268,10 +268,7 @@ static int raise_exception(lua_State *L, PyObject *exception) {
 
 /* Raises what was raised before, and leaves its contexts as they are. */
 static int raise_again(lua_State *L, PyObject *exception) {
-  PyObject *type = (PyObject *)Py_TYPE(exception);
-  Py_IncRef(type);
-  Py_IncRef(exception);
-  PyErr_Restore(type, exception, PyException_GetTraceback(exception));
+  mf__restore_error(exception);
   return mf__raise(L);
 }
 

@@ -177,6 +177,14 @@ join()
     assert.are.equal(3, status)
   end)
 
+  -- In Python: a library whose constructor registers an exit function, and what Python does at its own end.
+  local LIBRARY = [[
+import atexit, ctypes, os, sys, threading
+atexit.register(print, "Python ended", flush=True)
+libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
+register, puts = libc.__cxa_atexit, libc.puts
+]]
+
   -- What a program prints that leaves while a library, which is being loaded, has registered an exit function; and its
   -- status. Another thread does `meanwhile`, indented, behind the event of the loading.
   local function leaves_while_loading(meanwhile)
@@ -185,10 +193,7 @@ io.stdout:setvbuf "no"
 thread [=[
 local py = require "moonferry.python"
 py.exec [[
-import atexit, ctypes, sys, threading
-atexit.register(print, "Python ended", flush=True)
-libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
-register, puts = libc.__cxa_atexit, libc.puts
+]==] .. LIBRARY .. [==[
 loads, goes_on = threading.Event(), threading.Event()
 def load():
     sys.audit("ctypes.dlopen", "a library")
@@ -256,10 +261,7 @@ local py = require "moonferry.python"
 thread [=[
 local py = require "moonferry.python"
 py.exec [[
-import atexit, ctypes, os, sys, threading
-atexit.register(print, "Python ended", flush=True)
-libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(b"the library ended")
-register, puts = libc.__cxa_atexit, libc.puts
+]==] .. LIBRARY .. [==[
 def load():
     sys.audit("ctypes.dlopen", "a library")
     register(puts, text, None)  # by its constructor

@@ -35,8 +35,8 @@ static void push_str(lua_State *L, PyObject *object) {
   mf__drop();
 }
 
-/* A number that no other object has with whichever flags, because these are less than the size of an object: so much of
- * the address as a double holds exactly. What is above that is a tag, where addresses have one (aarch64). */
+/* A number that no other object has, whatever the flags, because these are smaller than an object. It has as many low
+ * bits of the address as a double holds exactly; those above are a tag, where addresses have one (aarch64). */
 static double key_of(const PyObject *object, int flags) {
   const uint64_t exact = (UINT64_C(1) << 53) - 1;
   return (double)(((uintptr_t)object & exact) + (uint64_t)flags);
