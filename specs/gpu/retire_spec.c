@@ -240,6 +240,25 @@ static void looking_is_cheap(void **state) {
   stream_end(0, s);
 }
 
+/* However many wait for its work, as a wait for the device does. */
+static void a_wait_for_the_stream_returns_all_of_it(void **state) {
+  (void)state;
+  enum { MANY = 12 };
+  const DLDevice device = gpu(0);
+  loan *loans[MANY];
+  const mf_stream s = stream_new(0);
+  for (int i = 0; i < MANY; i++) {
+    loans[i] = loan_new();
+    mf_tensor *t = import(loans[i]);
+    keep_busy(t, s);
+    mf_tensor_release(t);
+  }
+  OK(mf_stream_synchronize(&device, s, &err));
+  assert_int_equal(deferred(), 0);
+  for (int i = 0; i < MANY; i++) loan_end(loans[i]);
+  stream_end(0, s);
+}
+
 static int depth, deepest;
 
 static void poll_within(loan *self) {
@@ -424,6 +443,7 @@ int main(void) {
       SPEC(a_captured_stream_later),
       SPEC(deleters_may_use_the_library),
       SPEC(looking_is_cheap),
+      SPEC(a_wait_for_the_stream_returns_all_of_it),
       SPEC(deleters_are_not_nested),
       SPEC(each_device_counts),
       SPEC(threads),

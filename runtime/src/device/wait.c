@@ -16,7 +16,7 @@ int mf_stream_synchronize(const DLDevice *device, mf_stream stream, mf_error *er
   mf__queue q;
   int rc = open_queue(device, stream, &q, err);
   if (rc == MF_OK) rc = mf__queue_synchronize(&q, err);
-  mf__retire_poll();
+  if (rc == MF_OK) mf__retire_drain(q.backend);
   mf_releases_run();
   return mf__end(rc, __func__, err);
 }
