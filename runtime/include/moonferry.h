@@ -551,8 +551,9 @@ MF_API int mf_device_count(int32_t device_type, int32_t *out, mf_error *err);
 MF_API int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf_error *err);
 
 /* mf_device_synchronize(device, err): waits until all work queued on ${device} is done, whoever queued it, and returns
- * the memory that waited for it (see mf_pool_trim). If anyone is capturing a stream of ${device}, this call breaks the
- * capture and fails. No other function of this library waits for a whole device.
+ * the memory that waited for it (see mf_pool_trim). For pinned and managed memory it waits for each GPU of the driver
+ * that this library uses. If anyone is capturing a stream of a GPU that is waited for, this call breaks the capture and
+ * fails. No other function of this library waits for a whole device.
  * Owns: nothing. Fails: MF_EDEVICE, MF_ECAPTURE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_device_synchronize(const DLDevice *device, mf_error *err);
 

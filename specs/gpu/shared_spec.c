@@ -431,6 +431,51 @@ static void a_wait_that_fails_copies_nothing(void **state) {
   mf_tensor_release(shared);
 }
 
+/* Streams of both devices use pinned memory: who waits for its device waits for all of them. */
+static void a_wait_for_it_is_one_for_each_device(void **state) {
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  const DLDevice second = gpu(1), host = pinned();
+  const int64_t theirs = other_stream(1, false);
+  mf_tensor *t = create(host, NBYTES);
+  int32_t done;
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  for (int i = 0; i < 300; i++) other_fill(1, data_of(t), 6, NBYTES, theirs);
+  OK(mf_stream_query(&second, theirs, &done, &err));
+  assert_int_equal(done, 0);
+  OK(mf_device_synchronize(&host, &err));
+  OK(mf_stream_query(&second, theirs, &done, &err));
+  assert_int_equal(done, 1);
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  other_fill(1, data_of(t), 7, NBYTES, theirs);
+  other_stream_end(theirs); /* which breaks a promise, and the remedy is to wait for the memory's device */
+  REFUSED(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EINVAL, "mf_device_synchronize");
+  sim_ask_reset();
+  OK(mf_device_synchronize(&mf_tensor_dltensor(t)->device, &err));
+  OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err));
+  expect_filled(t, 7);
+  mf_tensor_release(t);
+}
+
+/* A wait that fails on one device is one for the others all the same. */
+static void a_wait_that_fails_is_told(void **state) {
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  const DLDevice host = pinned();
+  mf_tensor *t[] = {create(gpu(0), NBYTES), create(gpu(1), NBYTES)};
+  char rule[64];
+  for (int failing = 1; failing <= 2; failing++) {
+    snprintf(rule, sizeof rule, "%s@%d:999", named("cuCtxSynchronize", "hipDeviceSynchronize"), failing);
+    sim_ask_reset();
+    sim_ask_fail(rule);
+    FAILS(mf_device_synchronize(&host, &err), MF_EDRIVER);
+    sim_ask_fail("");
+  }
+  for (int i = 0; i < 2; i++) mf_tensor_release(t[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_is_asked_for_on_a_stream_is_done_there),
@@ -446,6 +491,8 @@ int main(void) {
       SPEC(a_wait_that_fails_changes_no_half_bytes),
       SPEC(no_capture_has_what_the_host_does),
       SPEC(a_wait_that_fails_copies_nothing),
+      SPEC(a_wait_for_it_is_one_for_each_device),
+      SPEC(a_wait_that_fails_is_told),
   };
   return RUN(tests);
 }

@@ -48,12 +48,26 @@ int mf_stream_wait(const DLDevice *device, mf_stream stream, const DLDevice *oth
   return mf__end(rc, __func__, err);
 }
 
+/* Pinned and managed memory is used on the streams of any GPU: waits for each that was ever entered, as every GPU in a
+ * record was. All are waited for; the first failure is told. */
+static int synchronize(const mf__device *d, mf_error *err) {
+  int32_t count = 0;
+  int first = mf__device_synchronize(d->backend, d->ordinal, err);
+  if (d->space != MF__DEVICE) (void)d->backend->device_count(&count, NULL);
+  for (int32_t i = 0; i < count; i++) {
+    if (i == d->ordinal || !mf__device_used(d->backend, i)) continue;
+    const int rc = mf__device_synchronize(d->backend, i, first == MF_OK ? err : NULL);
+    if (first == MF_OK) first = rc;
+  }
+  return first;
+}
+
 int mf_device_synchronize(const DLDevice *device, mf_error *err) {
   MF__NEED(device);
   mf__device d;
   int rc = mf__device_resolve(device, &d, err);
   if (rc != MF_OK || d.backend == NULL) return mf__end(rc, __func__, err);
-  rc = mf__device_synchronize(d.backend, d.ordinal, err);
+  rc = synchronize(&d, err);
   mf__retire_drain(d.backend);
   mf_releases_run();
   return mf__end(rc, __func__, err);
