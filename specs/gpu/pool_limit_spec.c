@@ -24,6 +24,29 @@ static void the_limit_is_kept(void **state) {
   OK(mf_pool_limit(&device, 0, &err));
 }
 
+/* Blocks are rounded up, but the limit is for what was asked for. */
+static void what_fits_to_the_byte_is_given(void **state) {
+  (void)state;
+  enum { FIRST = 990000, SECOND = 9999, MOST = FIRST + SECOND };
+  const DLDevice devices[] = {gpu(0), pinned()};
+  mf_tensor *first, *second, *more;
+  for (int i = 0; i < 2; i++) {
+    OK(mf_pool_limit(&devices[i], MOST, &err));
+    first = create(devices[i], FIRST);
+    second = create(devices[i], SECOND);
+    fill(second, 2);
+    fill(first, 1);
+    expect_filled(second, 2);
+    assert_int_equal(stats(devices[i]).used_bytes, MOST);
+    REFUSED(create_at(devices[i], 1, &more), MF_ENOMEM, "999999 are used and 0 cached, with a limit of 999999");
+    mf_tensor_release(second);
+    second = create(devices[i], SECOND); /* which is cached */
+    mf_tensor_release(second);
+    mf_tensor_release(first);
+    OK(mf_pool_limit(&devices[i], 0, &err));
+  }
+}
+
 /* A block that has work of several streams: taken on streams[0] and written there, and then read by n of them. */
 static void release_busy(const mf_stream *streams, int n, char *seen) {
   use_stream(0, streams[0]);
@@ -455,6 +478,7 @@ static void driver_calls_that_fail(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_limit_is_kept),
+      SPEC(what_fits_to_the_byte_is_given),
       SPEC(under_the_limit_streams_share),
       SPEC(three_readers_are_waited_for_on_the_device),
       SPEC(a_stream_that_left_a_mark_gets_no_other),

@@ -35,7 +35,7 @@ typedef struct pool {
 /* An allocation that is being carried out. */
 typedef struct allocation {
   pool *pool;
-  int64_t nbytes; /* of the block */
+  int64_t nbytes; /* of the block, rounded up; where the limit has no room for that, it has those that were asked for */
   int64_t asked;
   mf__block_request request;
 } allocation;
@@ -92,8 +92,7 @@ static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
 }
 
 static bool is_candidate(const mf__block *b, const allocation *a) {
-  const int64_t spare = b->nbytes - a->nbytes;
-  return spare >= 0 && spare <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
+  return b->nbytes >= a->asked && b->nbytes - a->nbytes <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
 }
 
 /* Takes a block that may serve the allocation (NULL: any block), those of the requesting stream first. */
@@ -171,12 +170,15 @@ static mf__block *take_ready(const allocation *a) {
   return found;
 }
 
-static bool reserve(pool *p, int64_t nbytes) {
+/* How many bytes a new block may have; 0 where the limit has no room. */
+static int64_t reserve(const allocation *a) {
+  pool *p = a->pool;
   pthread_mutex_lock(&p->lock);
-  const bool fits = p->limit == 0 || nbytes <= p->limit - p->used - p->cached;
-  if (fits) p->used += nbytes;
+  const int64_t room = p->limit == 0 ? INT64_MAX : p->limit - p->used - p->cached;
+  const int64_t nbytes = a->nbytes <= room ? a->nbytes : a->asked <= room ? a->asked : 0;
+  p->used += nbytes;
   pthread_mutex_unlock(&p->lock);
-  return fits;
+  return nbytes;
 }
 
 static void unreserve(pool *p, int64_t nbytes) {
@@ -190,7 +192,7 @@ static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->memory_alloc(a->pool->device.space, a->nbytes, on->stream, &b->data, err);
+  rc = on->backend->memory_alloc(a->pool->device.space, b->nbytes, on->stream, &b->data, err);
   if (rc == MF_OK) {
     rc = mf__owned_add(b, err);
     if (rc != MF_OK) (void)mf__memory_free(on, a->pool->device.space, &b->data, NULL);
@@ -201,18 +203,19 @@ static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
 
 /* A new block, if the limit and the driver allow it. */
 static int grow(const allocation *a, mf__block **out, mf_error *err) {
-  if (!reserve(a->pool, a->nbytes)) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
+  const int64_t nbytes = reserve(a);
+  if (nbytes == 0) return mf__fail(err, MF_ENOMEM, "the limit would be exceeded");
   mf__block *b = mf__lasting_alloc(sizeof *b);
   int rc = b == NULL ? mf__fail(err, MF_ENOMEM, "no host memory") : MF_OK;
   if (rc == MF_OK) {
     b->pool = a->pool;
     b->device = a->pool->device;
-    b->nbytes = a->nbytes;
+    b->nbytes = nbytes;
     b->ordinal = a->request.on->ordinal;
     rc = driver_alloc(a, b, err);
   }
   if (rc != MF_OK) {
-    unreserve(a->pool, a->nbytes);
+    unreserve(a->pool, nbytes);
     free(b);
     return rc;
   }
