@@ -120,6 +120,16 @@ static void misuse(void **state) {
   like.byte_offset = SIZE;
   OK(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err)); /* nothing, at the very end */
   assert_int_equal(unmapped(b), 0);
+  /* Whatever lies behind the buffer, or nothing, or no address at all. */
+  const uint64_t behind[] = {SIZE, SIZE + 4096, UINT64_C(1) << 40, UINT64_MAX};
+  count = 1;
+  for (size_t i = 0; i < COUNT(behind); i++) {
+    like.byte_offset = behind[i];
+    REFUSED(mf_gl_buffer_map(b, MF_STREAM_DEFAULT, &like, &t, &err), MF_EINVAL, "do not fit in the buffer's");
+    assert_null(t);
+  }
+  count = 0;
+  like.byte_offset = SIZE;
   if (other_devices() > 1) {
     const mf_stream far_stream = stream_new(1);
     const uint64_t maps = sim_ask_calls(named("cuGraphicsMapResources", "hipGraphicsMapResources"));

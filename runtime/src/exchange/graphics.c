@@ -85,21 +85,21 @@ int mf__gl_unmap(const mf__gl_resource *r, const mf__queue *on, mf_error *err) {
 
 static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out, mf_error *err) {
   const mf__backend *backend = b->gl.device.backend;
+  mf__checked c;
   void *data = NULL;
   size_t nbytes = 0;
   if (b->mapped != NULL) return mf__fail(err, MF_EINVAL, "the buffer is mapped; mf_gl_buffer_unmap comes first");
   int rc = mf__gpu_queue(&b->gl.device, stream, &b->on, err);
+  if (rc == MF_OK) rc = mf__checked_new(like, 0, &c, err);
   if (rc != MF_OK) return rc;
   MF__CALL(rc, mf__enter_relaxed, backend, b->gl.device.ordinal, err, driver_map_inside(b, &data, &nbytes, err));
   if (rc != MF_OK) return rc;
-  rc = wrap(b, like, data, out, err);
-  if (rc == MF_OK) rc = mf__fit_check(like, (uint64_t)mf_tensor_nbytes(*out), nbytes, "buffer", err);
+  rc = mf__fit_check(like, (uint64_t)c.span.nbytes, nbytes, "buffer", err);
+  if (rc == MF_OK) rc = wrap(b, like, data, out, err); /* whose driver knows no address behind the buffer */
   if (rc == MF_OK) {
     b->mapped = *out;
     return rc;
   }
-  (void)mf_tensor_release_later(*out);
-  *out = NULL;
   (void)mf__gl_unmap(&b->gl, &b->on, NULL);
   return rc;
 }
