@@ -19,9 +19,9 @@
  *               pointer lives until the tensor that it came from is released. The deleter of an exported
  *               tensor is plain C: it runs on any thread, and needs no interpreter and no lock.
  *   Callbacks   Deleters of imported structs and release callbacks of wrapped memory run inside
- *               mf_tensor_release, the deleter of an exported struct, mf_releases_run, mf_pool_trim,
- *               mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and inside no other
- *               function: elsewhere they become due, and the next of these calls runs them. They must
+ *               mf_tensor_release, mf_ring_release, the deleter of an exported struct, mf_releases_run,
+ *               mf_pool_trim, mf_pools_trim, mf_stream_synchronize and mf_device_synchronize, and inside no
+ *               other function: elsewhere they become due, and the next of these calls runs them. They must
  *               return, and may call this library. (mf_release_mark and mf_release_defer run at once.)
  *   Threads     A tensor's description never changes, so every function may be called on any thread, and on
  *               one tensor from several threads at once. The caller must guard the elements: two threads

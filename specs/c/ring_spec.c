@@ -370,6 +370,40 @@ static void no_memory(void **state) {
   mf_tensor_release(t);
 }
 
+static int make_of_two(void *ctx, mf_error *err) {
+  mf_tensor **both = ctx;
+  mf_ring *r;
+  const int rc = mf_ring_create(both, 2, &r, err);
+  mf_ring_release(r);
+  if (rc != MF_OK)
+    for (int i = 0; i < 2; i++) assert_int_equal(mf_tensor_is_ordered(both[i]), 0);
+  return rc;
+}
+
+/* Slots count as ordered because of a ring, and not because there might have been one. */
+static void a_ring_that_cannot_be_made_leaves_the_slots(void **state) {
+  (void)state;
+  mf_tensor *both[] = {spec_create("int64", DIMS(4)), spec_create("int64", DIMS(4))};
+  const uint32_t *epoch = mf_fence_epoch(), before = *epoch;
+  mf_ring *none;
+  FAILS(MF_EINVAL, mf_ring_create((mf_tensor *[]){both[0], both[0]}, 2, &none, &spec_err));
+  FAILS(MF_EINVAL, mf_ring_create((mf_tensor *[]){both[0], NULL}, 2, &none, &spec_err));
+  for (int64_t nth = 0; nth < 3; nth++) {
+    mf_fault_arm(nth, 0);
+    assert_int_equal(make_of_two(both, &spec_err), MF_ENOMEM);
+    assert_int_equal(spec_err.status, MF_ENOMEM);
+    assert_string_equal(spec_err.call, "mf_ring_create");
+  }
+  mf_fault_arm(-1, 0);
+  assert_int_equal(*epoch, before);
+  OK(make_of_two(both, &spec_err));
+  assert_int_equal(*epoch, before + 2);
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(mf_tensor_is_ordered(both[i]), 1);
+    mf_tensor_release(both[i]);
+  }
+}
+
 /* A worker that writes patterns, and a renderer whose queue is some frames behind. */
 
 static atomic_bool over;
@@ -458,6 +492,7 @@ int main(void) {
       SPEC(whatever_new_memory_holds),
       SPEC(misuse),
       SPEC(no_memory),
+      SPEC(a_ring_that_cannot_be_made_leaves_the_slots),
       SPEC(a_worker_and_a_renderer),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -269,6 +269,8 @@ static void memory_that_a_driver_knows_takes_no_fence(void **state) {
     REFUSED(mf_tensor_fence(t, NULL, MF_READ, &err), MF_EINVAL, "the memory is a GPU driver's, which has streams");
     REFUSED(mf_tensor_fence_wait(t, MF_READ, 0, &done, &err), MF_EINVAL, "the memory is a GPU driver's");
     assert_int_equal(done, 0);
+    mf_ring *none;
+    REFUSED(mf_ring_create(&t, 1, &none, &err), MF_EINVAL, "slots[0] is a GPU driver's memory");
     mf_tensor_release(t);
   }
 }

@@ -428,6 +428,9 @@ void mf__share(int64_t nparts, mf__part_fn part, void *ctx);
 
 /* Waits for the fences of memory without a record, until the host may read, or also write. */
 int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err);
+/* Makes the lists of fences of ${n} memories, MF_RING_MAX at most, that have none: all of them or, without memory,
+ * none. */
+int mf__fences_open(mf_tensor *const *tensors, int32_t n, mf_error *err);
 
 /* copy.c */
 

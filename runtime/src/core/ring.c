@@ -53,20 +53,33 @@ static int check_slots(mf_tensor *const *slots, int32_t n, mf_error *err) {
   for (int32_t i = 0; i < n; i++) {
     int rc = slots[i] == NULL ? mf__fail(err, MF_EINVAL, "slots[%d] is NULL; a tensor expected", i) : MF_OK;
     if (rc == MF_OK) rc = mf__tensor_open(slots[i], err);
+    if (rc == MF_OK && mf__tensor_record(slots[i]) != NULL)
+      rc = mf__fail(err, MF_EINVAL, "slots[%d] is a GPU driver's memory; plain memory of the host expected", i);
     if (rc == MF_OK) rc = check_apart(slots, i, err);
-    if (rc == MF_OK) rc = mf_tensor_fence(slots[i], NULL, MF_READ, err);
     if (rc != MF_OK) return rc;
   }
   return MF_OK;
 }
 
+/* The slots count as ordered if there is a ring, and stay as they are if there is none. */
+static int make(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err) {
+  int rc = check_slots(slots, n, err);
+  if (rc != MF_OK) return rc;
+  *out = mf__alloc(ring_nbytes(n));
+  if (*out == NULL) return mf__fail(err, MF_ENOMEM, "no memory for a ring of %d slots", n);
+  rc = mf__fences_open(slots, n, err);
+  if (rc == MF_OK) return rc;
+  mf__free(*out, ring_nbytes(n));
+  *out = NULL;
+  return rc;
+}
+
 int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *err) {
   MF__NEED_OUT(out);
   MF__NEED(slots);
-  const int rc = check_slots(slots, n, err);
+  const int rc = make(slots, n, out, err);
   if (rc != MF_OK) return mf__end(rc, __func__, err);
-  mf_ring *r = mf__alloc(ring_nbytes(n));
-  if (r == NULL) return mf__end(mf__fail(err, MF_ENOMEM, "no memory for a ring of %d slots", n), __func__, err);
+  mf_ring *r = *out;
   atomic_init(&r->refs, 1);
   r->n = n;
   atomic_init(&r->written, -1);
@@ -77,7 +90,6 @@ int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *
     r->slots[i].tensor = mf_tensor_retain(slots[i]);
     atomic_init(&r->slots[i].word, (uint64_t)(i + 1) * STATES + FREE);
   }
-  *out = r;
   return MF_OK;
 }
 

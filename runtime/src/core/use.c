@@ -17,15 +17,23 @@ int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
   return f == NULL ? MF_OK : mf__fences_wait(f, write, INT64_MAX, &done, err);
 }
 
-/* The list of the memory's fences, made if there is none. */
-static int open_fences(mf_tensor *t, mf__fences **out, mf_error *err) {
-  *out = mf__storage_fences(t->storage);
-  if (*out != NULL) return MF_OK;
-  mf__fences *made = mf__fences_create();
-  if (made == NULL) return mf__fail(err, MF_ENOMEM, "no memory for the fences of this memory");
-  *out = mf__storage_set_fences(t->storage, made);
-  if (*out == made) atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+/* Another thread may have made a list meanwhile. */
+static void set_fences(mf_tensor *t, mf__fences *made) {
+  if (mf__storage_set_fences(t->storage, made) == made) atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
   else mf__fences_free(made);
+}
+
+int mf__fences_open(mf_tensor *const *tensors, int32_t n, mf_error *err) {
+  mf__fences *made[MF_RING_MAX];
+  for (int32_t i = 0; i < n; i++) {
+    const bool has = mf__storage_fences(tensors[i]->storage) != NULL;
+    made[i] = has ? NULL : mf__fences_create();
+    if (has || made[i] != NULL) continue;
+    while (i-- > 0) mf__fences_free(made[i]);
+    return mf__fail(err, MF_ENOMEM, "no memory for the fences of this memory");
+  }
+  for (int32_t i = 0; i < n; i++)
+    if (made[i] != NULL) set_fences(tensors[i], made[i]);
   return MF_OK;
 }
 
@@ -39,12 +47,11 @@ static int check_plain(const mf_tensor *t, int32_t use, mf_error *err) {
 
 int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_error *err) {
   MF__NEED(t);
-  mf__fences *f = NULL;
   int rc = check_plain(t, use, err);
   if (rc == MF_OK && fence != NULL && fence->wait == NULL)
     rc = mf__fail(err, MF_EINVAL, "fence.wait is NULL; a function expected");
-  if (rc == MF_OK) rc = open_fences(t, &f, err);
-  if (rc == MF_OK && fence != NULL) rc = mf__fences_add(f, fence, use == MF_WRITE, err);
+  if (rc == MF_OK) rc = mf__fences_open(&t, 1, err);
+  if (rc == MF_OK && fence != NULL) rc = mf__fences_add(mf__storage_fences(t->storage), fence, use == MF_WRITE, err);
   return mf__end(rc, __func__, err);
 }
 
