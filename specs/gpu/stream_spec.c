@@ -286,6 +286,42 @@ static void a_stream_that_was_given_back_is_given_out_again(void **state) {
   stream_end(0, first);
 }
 
+/* Whoever gets it could do nothing with it, and knows of no capture. */
+static void a_stream_that_is_being_captured_is_not_given_out(void **state) {
+  const DLDevice device = gpu(0);
+  (void)state;
+  needs_simulator();
+  const mf_stream free_one = stream_new(0), captured = stream_new(0), broken = stream_new(0);
+  other_capture(0, captured);
+  other_capture(0, broken);
+  other_tolerate(true);
+  other_sync(0, broken);
+  other_tolerate(false);
+  assert_false(other_capture_is_whole(0, broken));
+  stream_end(0, captured);
+  stream_end(0, broken);
+  stream_end(0, free_one);
+  assert_int_equal(stream_new(0), free_one);
+  const mf_stream another = stream_new(0);
+  assert_true(another != captured && another != broken);
+  mf_tensor *t = create(gpu(0), 512);
+  write_on(t, another, 3);
+  expect_filled(t, 3);
+  mf_tensor_release(t);
+  other_capture_give_up(0, broken);
+  sim_ask_reset(); /* of what was found when it was broken */
+  other_graph_end(0, other_capture_end(0, captured));
+  const mf_stream later[] = {stream_new(0), stream_new(0)};
+  assert_true(later[0] != later[1]);
+  for (int i = 0; i < 2; i++) {
+    assert_true(later[i] == captured || later[i] == broken);
+    OK(mf_stream_synchronize(&device, later[i], &err));
+    stream_end(0, later[i]);
+  }
+  stream_end(0, another);
+  stream_end(0, free_one);
+}
+
 static void a_trim_destroys_one_gpus_streams(void **state) {
   const DLDevice next = gpu(1);
   mf_stream there;
@@ -381,6 +417,7 @@ int main(void) {
       SPEC(a_threads_choice_ends_with_it),
       SPEC(a_thread_that_ends_has_waited_for_its_own_stream),
       SPEC(a_stream_that_was_given_back_is_given_out_again),
+      SPEC(a_stream_that_is_being_captured_is_not_given_out),
       SPEC(a_trim_destroys_one_gpus_streams),
       SPEC(no_stream_goes_while_a_tensor_may_name_it),
       SPEC(a_stream_that_cannot_be_made),

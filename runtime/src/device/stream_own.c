@@ -17,13 +17,28 @@ typedef struct own_stream {
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 static own_stream *own_streams;
 
-static own_stream *take_kept(const mf__device *device) {
+/* The first kept stream behind ${after} (NULL: of all), which is given back: nobody unlinks it before that. */
+static own_stream *take_next(const mf__device *device, own_stream *after) {
   own_stream *s;
   pthread_mutex_lock(&own_lock);
-  for (s = own_streams; s != NULL; s = s->next)
+  for (s = after == NULL ? own_streams : after->next; s != NULL; s = s->next)
     if (!s->in_use && s->backend == device->backend && s->ordinal == device->ordinal) break;
   if (s != NULL) s->in_use = true;
+  if (after != NULL) after->in_use = false;
   pthread_mutex_unlock(&own_lock);
+  return s;
+}
+
+/* A program may give a stream back in the middle of a capture; nobody can use it until that ends. */
+static bool is_captured(const own_stream *s) {
+  const mf__queue q = {.backend = s->backend, .ordinal = s->ordinal, .stream = s->handle};
+  uint64_t id;
+  return mf__capture_of(&q, &id, NULL) == MF_ECAPTURE || id != 0;
+}
+
+static own_stream *take_kept(const mf__device *device) {
+  own_stream *s = take_next(device, NULL);
+  while (s != NULL && is_captured(s)) s = take_next(device, s);
   return s;
 }
 
