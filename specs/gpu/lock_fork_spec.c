@@ -29,6 +29,7 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int pthread_mutex_
 
 /* What the child inherits: memory that two streams use, of each sort, and a stream. */
 static mf_tensor *used[3];
+static mf_tensor *unused;
 static loan *lent, *waiting;
 static mf_stream first, second; /* ours, and another library's */
 static DLManagedTensorVersioned *given; /* one consumer is done and the other is not */
@@ -66,6 +67,10 @@ static void child(void) {
   int64_t shape[] = {NBYTES};
   mf_tensor *t, *copy;
   alarm(HANGS_SECONDS);
+  (void)mf_tensor_acquire(used[1], first, MF_READ, NULL);
+  (void)mf_tensor_record(used[1], first, MF_READ, NULL);
+  (void)mf_tensor_record(unused, MF_STREAM_CURRENT, MF_READ, NULL);
+  (void)mf_tensor_acquire(unused, MF_STREAM_CURRENT, MF_WRITE, NULL);
   give_back();
   mf_releases_run();
   if (calls_of(lent) != 1) _exit(2);
@@ -111,6 +116,8 @@ static void a_child_of_any_moment_gives_back_what_it_has(void **state) {
   needs_simulator();
   first = stream_new(0);
   second = other_stream(0, false);
+  use_stream(0, second);
+  unused = create(pinned(), NBYTES);
   use_all();
   for (turn = 0; turn < MOST; turn++) {
     inherit();
@@ -129,6 +136,8 @@ static void a_child_of_any_moment_gives_back_what_it_has(void **state) {
   }
   print_message("%d locks\n", turn);
   assert_true(turn >= 20 && turn < MOST);
+  use_stream(0, MF_STREAM_DEFAULT);
+  mf_tensor_release(unused);
   stream_end(0, first);
   other_stream_end(second);
 }

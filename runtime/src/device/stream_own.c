@@ -98,8 +98,10 @@ int mf_stream_destroy(const DLDevice *device, mf_stream stream, mf_error *err) {
   return mf__end(rc, __func__, err);
 }
 
+/* In a forked child the lock may have been another thread's, and no stream is left. */
 bool mf__stream_owned(const mf__backend *backend, int32_t ordinal, mf_stream stream) {
   const own_stream *s;
+  if (!backend->usable()) return false;
   pthread_mutex_lock(&own_lock);
   for (s = own_streams; s != NULL; s = s->next)
     if (s->handle == stream && s->backend == backend && s->ordinal == ordinal) break;
