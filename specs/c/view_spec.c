@@ -155,7 +155,8 @@ static void reshape_of_nothing(void **state) {
   assert_int_equal(mf_tensor_dltensor(v)->shape[1], 0);
   mf_tensor_release(v);
   REFUSES(MF_EINVAL, v, mf_tensor_reshape(t, (int64_t[]){0, -1}, 2, &v, &spec_err));
-  REFUSES(MF_EINVAL, v, mf_tensor_reshape(t, (int64_t[]){-1, 0}, 2, &v, &spec_err));
+  SAYS(MF_EINVAL, "shape[1] is -1, but", mf_tensor_reshape(t, (int64_t[]){0, -1}, 2, &v, &spec_err));
+  SAYS(MF_EINVAL, "shape[0] is -1, but", mf_tensor_reshape(t, (int64_t[]){-1, 0}, 2, &v, &spec_err));
   REFUSES(MF_EOVERFLOW, v, mf_tensor_reshape(t, (int64_t[]){INT64_MAX, 3, 0}, 3, &v, &spec_err));
   mf_tensor_release(t);
 }
@@ -263,6 +264,10 @@ static void squeeze_expand_diagonal_refuse(void **state) {
   OK(mf_tensor_diagonal(t, INT64_MAX, (int32_t[]){0, 1}, &v, &spec_err));
   assert_int_equal(mf_tensor_size(v), 0);
   mf_tensor_release(v);
+  mf_tensor_release(t);
+  t = spec_create("int8", 0, NULL);
+  SAYS(MF_EBOUNDS, "axis is 0; ndim is 0", mf_tensor_diagonal(t, 0, (int32_t[]){0, 1}, &v, &spec_err));
+  SAYS(MF_EBOUNDS, "axis is -2; -1 to 0 expected", mf_tensor_expand_dims(t, -2, &v, &spec_err));
   mf_tensor_release(t);
 }
 

@@ -110,6 +110,7 @@ int mf__span_compute(const DLTensor *view, int64_t bits, mf__span *out, mf_error
 int mf__axis_check(int64_t axis, int32_t ndim, int32_t *out, mf_error *err) {
   const int64_t resolved = axis < 0 ? axis + ndim : axis;
   *out = 0;
+  if (ndim == 0) return mf__fail(err, MF_EBOUNDS, "axis is %lld; ndim is 0, without any axis", (long long)axis);
   if (resolved < 0 || resolved >= ndim)
     return mf__fail(err, MF_EBOUNDS, "axis is %lld; %d to %d expected", (long long)axis, -ndim, ndim - 1);
   *out = (int32_t)resolved;

@@ -52,6 +52,9 @@ static int resolve_shape(int64_t have, const int64_t *shape, int32_t ndim, int64
     out[hole] = have / numel;
     return MF_OK;
   }
+  if (hole >= 0 && numel == 0 && have == 0)
+    return mf__fail(err, MF_EINVAL, "shape[%d] is -1, but beside an extent of 0 any number fits; a number expected",
+                    hole);
   if (hole >= 0 || numel != have)
     return mf__fail(err, MF_EINVAL, "the new shape holds %s%lld element%s; %lld expected",
                     hole >= 0 ? "a multiple of " : "", (long long)numel, numel == 1 ? "" : "s", (long long)have);
