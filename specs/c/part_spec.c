@@ -133,18 +133,75 @@ static void a_small_one_is_one_part(void **state) {
   mf_tensor_release(b);
 }
 
-/* Two axes of 3 elements are too short for 6 parts, and longer than the others. */
-static void the_longest_of_short_axes(void **state) {
-  int64_t shape[17] = {2}, strides[17] = {0}, at = 0;
+/* No axis is long enough for 6 parts, such as those of the states of qubits. */
+enum { SHORT = 12, ROW = 9765625, ALL = 10 * ROW };
+
+static unsigned char *wrap_short(const int64_t *dst_strides, mf_tensor **src, mf_tensor **dst) {
+  static const int64_t shape[SHORT] = {2, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, src_strides[SHORT] = {1, 2};
+  unsigned char *memory = malloc(ALL);
+  assert_non_null(memory);
+  memset(memory, 0x55, ALL);
+  *src = spec_wrap(from, "uint8", SHORT, shape, src_strides);
+  *dst = spec_wrap(memory, "uint8", SHORT, shape, dst_strides);
+  return memory;
+}
+
+static void expect_all(const unsigned char *bytes, int64_t n, unsigned char want_byte) {
+  for (int64_t i = 0; i < n; i++)
+    if (bytes[i] != want_byte) fail_msg("byte %lld is %#x, not %#x", (long long)i, bytes[i], want_byte);
+}
+
+static void short_axes_are_cut_together(void **state) {
+  static const int64_t wanted[] = {2, 4, 5, 7, 9, 10}, refused[] = {1, 3, 6, 8};
+  mf_tensor *src, *dst;
+  int64_t at = 0;
   (void)state;
-  for (int i = 1; i < 17; i++) shape[i] = 3;
-  unsigned char *memory = malloc(2 * 43046721);
-  mf_tensor *src = spec_wrap(from, "uint8", 17, shape, strides), *dst = spec_wrap(memory, "uint8", 17, shape, NULL);
+  unsigned char *memory = wrap_short(NULL, &src, &dst);
+  for (size_t i = 0; i < COUNT(wanted); i++) {
+    OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
+    assert_int_equal(at, wanted[i] * ROW);
+    if (i == 0) expect_all(memory + at, ALL - at, 0x55);
+  }
+  for (int64_t row = 0; row < 10; row++) expect_all(memory + row * ROW, ROW, from[row / 5 + row % 5 * 2]);
+  for (size_t i = 0; i < COUNT(refused); i++) {
+    at = refused[i] * ROW;
+    FAILS(MF_EINVAL, mf_tensor_copy_part(dst, src, &at, &spec_err));
+    assert_int_equal(at, refused[i] * ROW);
+  }
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  free(memory);
+}
+
+/* The axes that go farthest in the destination are cut, whichever they are. */
+static void short_axes_that_go_farthest(void **state) {
+  int64_t strides[SHORT] = {1, 2}, at = 0;
+  mf_tensor *src, *dst;
+  (void)state;
+  for (int i = 2; i < SHORT; i++) strides[i] = strides[i - 1] * 5;
+  unsigned char *memory = wrap_short(strides, &src, &dst);
   OK(mf_tensor_copy_part(dst, src, &at, &spec_err));
-  assert_int_equal(at, 2 * 14348907);
-  for (int half = 0; half < 2; half++)
-    for (int64_t i = 0; i < 14348907; i++)
-      if (memory[half * 43046721 + i] != from[0]) fail_msg("half %d, element %d", half, (int)i);
+  assert_int_equal(at, 3 * ALL / 25);
+  expect_all(memory + at, ALL - at, 0x55);
+  assert_int_equal(in_parts(dst, src, at), 9);
+  for (int64_t i = 0; i < ALL; i++)
+    if (memory[i] != from[i % 10]) fail_msg("element %d", (int)i);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  free(memory);
+}
+
+/* The last of the elements that share a place stays. */
+static void short_axes_that_repeat(void **state) {
+  int64_t strides[SHORT] = {0};
+  mf_tensor *src, *dst;
+  (void)state;
+  strides[SHORT - 1] = 1;
+  for (int i = SHORT - 2; i > 0; i--) strides[i] = strides[i + 1] * 5;
+  unsigned char *memory = wrap_short(strides, &src, &dst);
+  assert_int_equal(in_parts(dst, src, 0), 6);
+  for (int64_t row = 0; row < 5; row++) expect_all(memory + row * ROW, ROW, from[1 + 2 * row]);
+  expect_all(memory + 5 * ROW, 5 * ROW, 0x55);
   mf_tensor_release(src);
   mf_tensor_release(dst);
   free(memory);
@@ -248,7 +305,9 @@ int main(void) {
       SPEC(parts_leave_what_one_copy_leaves),
       SPEC(what_is_behind_stays),
       SPEC(a_small_one_is_one_part),
-      SPEC(the_longest_of_short_axes),
+      SPEC(short_axes_are_cut_together),
+      SPEC(short_axes_that_go_farthest),
+      SPEC(short_axes_that_repeat),
       SPEC(what_is_done_is_refused_like_the_first),
       SPEC(of_a_single_element_and_of_none),
       SPEC(refusals),

@@ -310,8 +310,8 @@ int mf__tensor_create_host(const DLTensor *like, uint64_t flags, mf_tensor **out
 
 /* view.c */
 
-/* A view of n places of an axis from ${first} on, which are there. */
-int mf__tensor_narrow(const mf_tensor *t, int32_t axis, int64_t first, int64_t n, mf_tensor **out, mf_error *err);
+/* A view of so many places of each axis from ${first} on, which are there. */
+int mf__tensor_narrow(const mf_tensor *t, const int64_t *first, const int64_t *count, mf_tensor **out, mf_error *err);
 
 /* number.c: one element's bits to a value and back */
 

@@ -26,12 +26,14 @@ static int begin(const mf_tensor *t, mf__layout *l, mf_tensor **out, mf_error *e
   return mf__tensor_open(t, err);
 }
 
-int mf__tensor_narrow(const mf_tensor *t, int32_t axis, int64_t first, int64_t n, mf_tensor **out, mf_error *err) {
+int mf__tensor_narrow(const mf_tensor *t, const int64_t *first, const int64_t *count, mf_tensor **out, mf_error *err) {
   mf__layout l;
   const int rc = begin(t, &l, out, err);
   if (rc != MF_OK) return rc;
-  l.offset += first * l.strides[axis];
-  l.shape[axis] = n;
+  for (int32_t i = 0; i < l.ndim; i++) {
+    l.offset += first[i] * l.strides[i];
+    l.shape[i] = count[i];
+  }
   return make(t, &l, 0, out, err);
 }
 
