@@ -39,6 +39,57 @@ static void pinned_memory_with_another_gpus_label(void **state) {
   }
 }
 
+/* Whichever GPU pinned memory was allocated for, it has one name. */
+static void memory_with_a_wrong_label(void **state) {
+  (void)state;
+  needs_devices(2);
+  void *before = other_current();
+  other_current_set(1);
+  mf_tensor *host = create(pinned(), NBYTES), *there = create(gpu(1), NBYTES), *here = create(gpu(0), NBYTES), *none;
+  char text[64], name[32];
+  const DLDevice shared = pinned(), first = gpu(0), second = gpu(1);
+  DLTensor view = *mf_tensor_dltensor(there);
+  view.device = first;
+  OK(mf_device_format(&second, name, sizeof name, &err));
+  snprintf(text, sizeof text, "data is memory of %s; device says", name);
+  REFUSED(mf_tensor_wrap(&view, 0, NULL, NULL, &none, &err), MF_EDEVICE, text);
+  view = *mf_tensor_dltensor(here);
+  view.device = shared;
+  OK(mf_device_format(&shared, name, sizeof name, &err));
+  snprintf(text, sizeof text, "; device says %s", name);
+  REFUSED(mf_tensor_wrap(&view, 0, NULL, NULL, &none, &err), MF_EDEVICE, text);
+  if (other_managed_type() != 0) {
+    view.data = data_of(host);
+    view.device = managed();
+    snprintf(text, sizeof text, "data is memory of %s; device says", name);
+    REFUSED(mf_tensor_wrap(&view, 0, NULL, NULL, &none, &err), MF_EDEVICE, text);
+  }
+  mf_tensor_release(host);
+  mf_tensor_release(there);
+  mf_tensor_release(here);
+  if (before == NULL) other_current_set(-1);
+  else other_current_set(0);
+}
+
+/* The fields that are named are the struct's. */
+static void an_address_behind_the_memory(void **state) {
+  (void)state;
+  needs_simulator(); /* which has nothing there */
+  loan *l = loan_new();
+  DLTensor *view = &l->managed.dl_tensor;
+  char text[64];
+  mf_tensor *none;
+  view->byte_offset = UINT64_C(1) << 40;
+  snprintf(text, sizeof text, "data is %p and byte_offset 1099511627776;", view->data);
+  REFUSED(mf_tensor_import(&l->managed, &none, &err), MF_EINVAL, text);
+  assert_string_equal(err.call, "mf_tensor_import");
+  assert_int_equal(err.driver_code, 0);
+  view->byte_offset = 0;
+  mf_tensor_release(import(l));
+  synchronize(0);
+  loan_end(l);
+}
+
 static void layouts_that_are_refused(void **state) {
   (void)state;
   loan *l = loan_new();
@@ -101,6 +152,8 @@ static void an_export_is_deleted_later(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(pinned_memory_with_another_gpus_label),
+      SPEC(memory_with_a_wrong_label),
+      SPEC(an_address_behind_the_memory),
       SPEC(layouts_that_are_refused),
       SPEC(none_and_one),
       SPEC(an_export_is_deleted_later),

@@ -11,6 +11,20 @@ typedef struct resolved {
   mf__device device;
 } resolved;
 
+/* The driver speaks of the address that it was asked for, which is not data's where there is a byte_offset. */
+static int refuse_address(const DLTensor *view, const void *first, mf_error *err) {
+  return mf__fail(err, MF_EINVAL, "data is %p and byte_offset %llu; the driver does not know %p, where element 0 is",
+                  view->data, (unsigned long long)view->byte_offset, first);
+}
+
+static int refuse_label(const DLTensor *view, const mf__device *found, mf_error *err) {
+  char has[MF__NAME_CAP], says[MF__NAME_CAP];
+  const DLDevice device = mf__device_name(found);
+  (void)mf_device_format(&device, has, sizeof has, NULL);
+  (void)mf_device_format(&view->device, says, sizeof says, NULL);
+  return mf__fail(err, MF_EDEVICE, "data is memory of %s; device says %s", has, says);
+}
+
 /* Compares the producer's label with what the driver says. Managed memory may be labelled as any GPU's, and pinned
  * memory as that of a GPU which can read it: its streams then are those of that GPU. *device becomes the device that
  * the memory really is on. */
@@ -18,13 +32,11 @@ static int check_pointer(const DLTensor *view, mf__device *device, mf_error *err
   const void *first = (const void *)((uintptr_t)view->data + (uintptr_t)view->byte_offset);
   mf__device found;
   const int rc = mf__pointer_find(device, first, &found, err);
+  if (rc == MF_EINVAL && view->byte_offset != 0) return refuse_address(view, first, err);
   if (rc != MF_OK) return rc;
   const bool elsewhere = device->space == MF__DEVICE && found.space == MF__DEVICE && found.ordinal != device->ordinal;
   const bool other = device->space != found.space && device->space != MF__DEVICE;
-  if (elsewhere || other)
-    return mf__fail(err, MF_EDEVICE, "data is memory of %s:%d; device says %s:%d",
-                    mf__device_type_name(found.backend->types[found.space]), found.ordinal,
-                    mf__device_type_name((int32_t)view->device.device_type), view->device.device_id);
+  if (elsewhere || other) return refuse_label(view, &found, err);
   if (device->space == MF__DEVICE) found.ordinal = device->ordinal;
   *device = found;
   return MF_OK;
