@@ -56,12 +56,16 @@ bool cli_simulator_takes(const char *folder, const char *device, const char *rul
 
 /* process.c */
 typedef struct cli_ended {
-  int status;      /* as a shell has it: 128 and the signal's number if it died of one */
-  int interrupted; /* the signal that asked this program to stop meanwhile, or 0 */
+  int status; /* as a shell has it: 128 and the signal's number if it died of one */
   bool ran;
 } cli_ended;
 
-cli_ended cli_run(char *const *command);
+cli_ended cli_run(char *const *command); /* nothing, once a signal has asked this program to stop */
+
+/* Around what must come to its end although a signal asks this program to stop; cli_run is such. They may nest. */
+void cli_catch_signals(void);
+void cli_release_signals(void);
+int cli_stopped_by(void); /* the signal that has asked for that, or 0 */
 
 /* child.c */
 int cli_capture(char *const *command, unsigned seconds, cli_text *out); /* its status, or -1: it took too long */

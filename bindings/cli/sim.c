@@ -252,11 +252,10 @@ static bool run_seed(session *s, uint64_t seed) {
   const cli_ended ended = cli_run(s->command);
   cli_collect(&s->all, s->journal, seed);
   if (s->status == 0) s->status = ended.status;
-  if (s->status == 0 && ended.interrupted != 0) s->status = 128 + ended.interrupted;
   if (!ended.ran) return false;
   s->statuses = cli_room(s->statuses, (s->done + 1) * sizeof *s->statuses);
   s->statuses[s->done++] = ended.status;
-  return ended.interrupted == 0;
+  return cli_stopped_by() == 0;
 }
 
 /* The command may have made what it shares with this program non-blocking, as its standard error. */
@@ -291,6 +290,7 @@ static int report(session *s) {
   else
     cli_report_text(&r, true, &kept);
   const int why = s->report >= 0 && !write_all(s->report, &kept) ? errno : 0;
+  cli_release_signals();
   if (s->done > 0) write_all(STDERR_FILENO, &shown);
   if (why != 0) {
     fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, options[REPORT].text, strerror(why));
@@ -298,6 +298,13 @@ static int report(session *s) {
   }
   if (s->status != 0) return s->status;
   return cli_report_count(&r) > 0 ? CLI_FOUND : 0;
+}
+
+static void run_seeds(session *s) {
+  for (uint64_t i = 0; i < s->wanted; i++)
+    if (!run_seed(s, s->first + i)) break;
+  if (s->status == 0 && cli_stopped_by() != 0) s->status = 128 + cli_stopped_by();
+  if (rmdir(s->journal) != 0) fprintf(stderr, "%s: %s stays: %s\n", program, s->journal, strerror(errno));
 }
 
 int cli_sim(int argc, char **argv) {
@@ -309,11 +316,11 @@ int cli_sim(int argc, char **argv) {
   if (taken + 1 >= argc) return wrong("there is no command to run");
   s.command = argv + 1 + taken;
   if (!choose_device(&s) || !choose_seeds(&s) || !choose_kernels() || !find_simulator(&s)) return CLI_TROUBLE;
-  if (!open_report(&s) || !make_journal(&s)) return CLI_TROUBLE;
+  if (!open_report(&s)) return CLI_TROUBLE;
+  cli_catch_signals(); /* until the folder is gone again, and the file of the report is written */
+  if (!make_journal(&s)) return CLI_TROUBLE;
   remember_options(&s);
   set_environment(&s);
-  for (uint64_t i = 0; i < s.wanted; i++)
-    if (!run_seed(&s, s.first + i)) break;
-  if (rmdir(s.journal) != 0) fprintf(stderr, "%s: %s stays: %s\n", program, s.journal, strerror(errno));
+  run_seeds(&s);
   return report(&s);
 }

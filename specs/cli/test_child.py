@@ -1,6 +1,7 @@
 """How the program runs commands: with an end in time, with nothing of them left behind, and with their own status."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -169,3 +170,21 @@ def test_a_report_waits_for_room_in_a_pipe_that_does_not_block(tmp_path):
         said = pipe.read()[filled:]
     assert said.startswith(b"moonferry sim: 0 findings; 1 run (seed 0)"), said
     assert child.wait(timeout=60) == 0
+
+
+def test_a_signal_between_two_runs_ends_neither_the_report_nor_the_folder(tmp_path):
+    """A pipe among what a run has left keeps the program there until somebody writes into it."""
+    told, report, folders = tmp_path / "told", tmp_path / "report.json", tmp_path / "tmp"
+    folders.mkdir()
+    script = 'mkfifo "$SIM_JOURNAL/0" && printf %s "$SIM_JOURNAL/0" >new && mv new told'
+    words = [MOONFERRY, "sim", "--seeds", "3", "--report", report, "--", "sh", "-c", script]
+    with subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "TMPDIR": str(folders)}) as child:
+        until = time.monotonic() + 60
+        while not told.exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        with open(told.read_text(), "wb"):
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=60) == 128 + signal.SIGTERM
+    assert json.loads(report.read_text())["runs"] == [{"seed": 0, "status": 0}]
+    assert not list(folders.iterdir())
