@@ -226,10 +226,20 @@ static int set_up(session *s, char *const *words) {
   return CLI_TROUBLE;
 }
 
+/* A descriptor that is none of the standard streams: if one of those is closed, what is written there would get into
+ * the file. */
+static int beyond_streams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+  close(fd);
+  errno = why;
+  return moved;
+}
+
 /* Before anything runs: a long run must not end without a place for its report. */
 static bool open_report(session *s) {
   const char *path = options[REPORT].text;
-  s->report = path == NULL ? -1 : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  s->report = path == NULL ? -1 : beyond_streams(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (path == NULL || s->report >= 0) return true;
   fprintf(stderr, "%s: cannot write the report '%s': %s\n", program, path, strerror(errno));
   return false;

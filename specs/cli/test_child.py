@@ -188,3 +188,10 @@ def test_a_signal_between_two_runs_ends_neither_the_report_nor_the_folder(tmp_pa
         assert child.wait(timeout=60) == 128 + signal.SIGTERM
     assert json.loads(report.read_text())["runs"] == [{"seed": 0, "status": 0}]
     assert not list(folders.iterdir())
+
+
+def test_a_report_is_alone_in_its_file_where_a_standard_stream_is_closed(tmp_path):
+    words = f"{MOONFERRY} sim --report r.json -- true"
+    for closed in ("2>&-", "1>&- 2>&-", "<&- >&- 2>&-"):
+        assert subprocess.run(["sh", "-c", f"{words} {closed}"], cwd=tmp_path).returncode == 0
+        assert json.loads((tmp_path / "r.json").read_text())["count"] == 0
