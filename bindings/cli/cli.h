@@ -27,6 +27,7 @@ void cli_addf(cli_text *t, const char *format, ...) __attribute__((format(printf
 void cli_add_json(cli_text *t, const char *s); /* quoted; what is no UTF-8 becomes U+FFFD */
 void cli_add_shell(cli_text *t, const char *s); /* quoted where a shell would need it */
 void cli_add_command(cli_text *t, char *const *words);
+int cli_printed(int status, int trouble); /* trouble, if what was printed could not be written, which it says */
 bool cli_begins(const char *s, const char *with);
 
 /* option.c */

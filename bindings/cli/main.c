@@ -46,7 +46,7 @@ static int help(void) {
   fputs(before, stdout);
   for (size_t i = 0; i < SUBCOMMANDS; i++) printf("  %-8s %s\n", subcommands[i].name, subcommands[i].summary);
   fputs(behind, stdout);
-  return 0;
+  return cli_printed(0, CLI_FOUND);
 }
 
 /* Whether one letter added, left out or changed, or two neighbours exchanged, makes ${typed} this name. */

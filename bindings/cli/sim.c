@@ -72,7 +72,7 @@ static int help(void) {
   fputs(what, stdout);
   cli_options_help(options, COUNT);
   fputs(more, stdout);
-  return 0;
+  return cli_printed(0, CLI_TROUBLE);
 }
 
 /* One `moonferry sim`, from its words to its end. */

@@ -1,7 +1,8 @@
-/* text.c: text that grows, and the ways to quote it.
+/* text.c: text that grows, the ways to quote it, and whether what was printed has arrived.
  *
  * Invariant: a cli_text that was added to ends in a NUL that its size does not count. It must not know what
  * the text says. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,14 @@ char *cli_copy(const char *s, size_t size) {
   memcpy(copy, s, size);
   copy[size] = '\0';
   return copy;
+}
+
+int cli_printed(int status, int trouble) {
+  errno = 0;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+  fprintf(stderr, "moonferry: cannot write to the standard output: %s\n",
+          errno != 0 ? strerror(errno) : "an earlier write has failed");
+  return trouble;
 }
 
 bool cli_begins(const char *s, const char *with) {

@@ -73,7 +73,7 @@ static int doctor(lua_State *L) {
   lua_setfield(L, -2, "program");
   lua_pushstring(L, MOONFERRY_VERSION);
   lua_setfield(L, -2, "version");
-  if (host_report(L, host_call(L, 2, 1)) == 0) t->status = (int)lua_tointeger(L, -1);
+  if (host_report(L, host_call(L, 2, 1)) == 0) t->status = cli_printed((int)lua_tointeger(L, -1), CLI_USAGE);
   return 0;
 }
 
