@@ -269,9 +269,30 @@ bool edit_able(void) {
   return editor != NULL;
 }
 
+/* Puts a '?' for each byte that is no character, as read_wide does: libedit gives no line that has such a byte, and
+ * none that is older. */
+static void mend_characters(char *line) {
+  mbstate_t state;
+  memset(&state, 0, sizeof state);
+  for (size_t left = strlen(line); left > 0;) {
+    const size_t n = mbrlen(line, left, &state);
+    const bool wrong = n > left;
+    if (wrong) {
+      *line = '?';
+      memset(&state, 0, sizeof state);
+    }
+    line += wrong ? 1 : n;
+    left -= wrong ? 1 : n;
+  }
+}
+
 void edit_remember(const char *line) {
   HistEvent event;
-  if (history != NULL) lib.history(history, &event, H_ENTER, line);
+  if (history == NULL) return;
+  char *text = cli_copy(line, strlen(line));
+  mend_characters(text);
+  lib.history(history, &event, H_ENTER, text);
+  free(text);
 }
 
 void edit_close(void) {

@@ -84,3 +84,18 @@ def test_a_history_that_is_no_file_of_ours(prompt, tmp_path):
     assert f"(no history: {tmp_path}: " in t.shown
     assert t.line("2") == "2"
     assert t.end() == 0
+
+
+@edited
+def test_a_history_with_bytes_that_are_no_characters(prompt, tmp_path):
+    """As another encoding leaves them, or a disk that was full in the middle of one."""
+    path = tmp_path / "mine"
+    path.write_bytes(b"print 'old'\n" + "print '\xe9'".encode("latin1") + b"\nprint '\xc3\xa9'--\xe2\x82\n")
+    t = prompt(MOONFERRY_HISTORY=str(path))
+    t.type("\x1b[A\r")
+    t.expect("\n\xe9\n> ")
+    t.type("\x1b[A\x1b[A\r")
+    t.expect("\n?\n> ")
+    t.type("\x1b[A" * 4 + "\r")
+    t.expect("\nold\n> ")
+    assert t.end() == 0
