@@ -242,10 +242,15 @@ int mf__call_in_body(mf__frame *frame, int (*body)(lua_State *, void *), void *d
   return status;
 }
 
+void mf__collected(lua_State *L, const mf__state *state) {
+  if (state->collector_stops > 0) lua_gc(L, LUA_GCSTOP, 0);
+}
+
 /* Collects after a script that ran out of memory: its garbage would keep the next one from running. */
 static int collect(lua_State *L, void *unused) {
   (void)unused;
   lua_gc(L, LUA_GCCOLLECT, 0);
+  mf__collected(L, mf__top->state);
   return 0;
 }
 

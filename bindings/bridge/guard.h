@@ -117,6 +117,9 @@ lua_State *mf__call_in_begin(mf__bridge *bridge, mf__frame *frame);
 /* Runs ${body} on the topmost ${arguments} values; returns lua_pcall's status, and leaves the error on the stack. */
 int mf__call_in_body(mf__frame *frame, int (*body)(lua_State *, void *), void *data, int arguments);
 
+/* After a collection, with which LuaJIT lets its collector go on: it stands still again where it is to. */
+void mf__collected(lua_State *L, const mf__state *state);
+
 /* Collects Lua's garbage, if Lua has the memory for that. */
 void mf__call_in_collect(mf__frame *frame);
 void mf__call_in_end(mf__frame *frame);

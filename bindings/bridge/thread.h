@@ -104,6 +104,7 @@ struct mf__state {
   int innermost;     /* registry reference: the MF__BRIDGE_SCOPES that came last; 0 before the first */
   mf__ref *own;  /* what a Lua program holds of this state; leak checkers do not look into the memory of Lua */
 
+  int collector_stops; /* how many want Lua's collector to stand still (Lua.nogc) */
   mf__memory *memory; /* or NULL */
   lua_Hook stop_hook; /* what ends a script (mf__stop_hook), where Lua is never compiled, so that hooks run; or NULL */
   atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */

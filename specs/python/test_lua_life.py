@@ -292,16 +292,6 @@ def test_lua_finalizers_run_when_the_state_is_closed_and_cannot_call_python():
     assert (called, said.value) == ([], b"this Lua state is being closed")
 
 
-def test_nogc_and_gccollect():
-    lua = mf.Lua()
-    with lua.nogc():
-        before = lua.eval("collectgarbage('count')")
-        lua.execute("for i = 1, 20000 do kept = {} end")
-        assert lua.eval("collectgarbage('count')") > before + 500
-    lua.gccollect()
-    assert lua.eval("collectgarbage('count')") < before + 500
-
-
 def run(code, **environment):
     command = [sys.executable, "-X", "faulthandler", "-c", code]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)

@@ -222,7 +222,7 @@ FUNCTIONS = {
     "load": lambda state: _lua.load(state, b"", b"", None),
     "globals": _lua.globals,
     "table": lambda state: _lua.table(state, [], []),
-    "collector": lambda state: _lua.collector(state, 2, 0),
+    "collector": lambda state: _lua.collector(state, 2, []),
     "set_overflow_handler": lambda state: _lua.set_overflow_handler(state, None),
     "memory": _lua.memory,
     "set_limit": lambda state: _lua.set_limit(state, 1),

@@ -28,7 +28,7 @@ struct request {
   const char *text, *name, *mode;
   Py_ssize_t size;
   PyObject *object, *result, *extra;
-  int what, argument;
+  int what;
 };
 
 static PyObject *result_of(mf__state *state, int (*body)(lua_State *, void *), struct request *request) {
@@ -117,9 +117,19 @@ static PyObject *table(PyObject *module, PyObject *arguments) {
   return result_of(state_argument(state), table_body, &request);
 }
 
+/* ${object}: a list, which gets an entry when the collector has been stopped for its owner; only such an owner lets it
+ * go on. Those whose blocks nest, or overlap in several threads, are counted. */
 static int collector_body(lua_State *L, void *data) {
-  struct request *request = data;
-  request->argument = lua_gc(L, request->what, request->argument);
+  const struct request *request = data;
+  mf__state *state = mf__top->state;
+  if (request->what == LUA_GCSTOP) {
+    if (PyList_Append(request->object, Py_None) != 0) mf__raise(L);
+    state->collector_stops++;
+  } else if (request->what == LUA_GCRESTART && (PyList_Size(request->object) == 0 || --state->collector_stops > 0)) {
+    return 0;
+  }
+  lua_gc(L, request->what, 0);
+  mf__collected(L, state);
   return 0;
 }
 
@@ -127,12 +137,10 @@ static PyObject *collector(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *state;
   struct request request = {.result = NULL};
-  if (!PyArg_ParseTuple(arguments, "Oii", &state, &request.what, &request.argument)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "OiO!", &state, &request.what, &PyList_Type, &request.object)) return NULL;
   PyObject *none = call_in(state_argument(state), collector_body, &request);
-  if (none == NULL) return NULL;
-  Py_DecRef(none);
-  mf__refs_drain();
-  return PyLong_FromLong(request.argument);
+  if (none != NULL) mf__refs_drain();
+  return none;
 }
 
 static int handler_body(lua_State *L, void *data) {

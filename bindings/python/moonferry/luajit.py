@@ -369,16 +369,21 @@ class Lua(_options.NoAttributes, _lua.State):
 
     @contextlib.contextmanager
     def nogc(self) -> collections.abc.Iterator[None]:
-        """Returns a context manager that stops Lua's garbage collector while its block runs."""
+        """Returns a context manager that stops Lua's garbage collector while its block runs.
+
+        Blocks may nest, and overlap in several threads: the collector goes on after the last of them. Within one, only
+        gccollect(), a script's collectgarbage(), and a call that follows on one which ran out of memory collect.
+        """
+        stopped: list[None] = []
         try:
-            _lua.collector(self, _STOP, 0)
+            _lua.collector(self, _STOP, stopped)
             yield
         finally:
-            _lua.collector(self, _RESTART, 0)
+            _lua.collector(self, _RESTART, stopped)
 
     def gccollect(self) -> None:
         """Runs a full cycle of Lua's garbage collector."""
-        _lua.collector(self, _COLLECT, 0)
+        _lua.collector(self, _COLLECT, [])
 
     def set_overflow_handler(self, overflow_handler: Any) -> None:
         """Sets the function that is called with an int beyond 2**53; Lua gets its result. None raises OverflowError
