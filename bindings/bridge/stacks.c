@@ -5,9 +5,58 @@
 
 #include "thread.h"
 
+/* Changes with the GIL held. */
+static mf__state *adopted;
+
 void mf__state_adopt(mf__state *state) {
+  mf__section section;
+  mf__section_begin(&section);
   state->owner = mf__self();
   state->depth = 1;
+  state->next_adopted = adopted;
+  adopted = state;
+  mf__section_end(&section);
+}
+
+void mf__state_abandon(const mf__state *state) {
+  mf__section section;
+  mf__section_begin(&section);
+  mf__state **link = &adopted;
+  while (*link != NULL && *link != state) link = &(*link)->next_adopted;
+  if (*link != NULL) *link = state->next_adopted;
+  mf__section_end(&section);
+}
+
+/* A state whose lock is lent does not go meanwhile. */
+void mf__locks_lend(void) {
+  mf__section section;
+  mf__section_begin(&section);
+  for (mf__state *state = adopted; state != NULL; state = state->next_adopted) {
+    if (state->owner != mf__self()) continue;
+    Py_IncRef((PyObject *)state);
+    state->lent = state->depth;
+    mf__unlock(state);
+  }
+  mf__section_end(&section);
+}
+
+static mf__state *lent_state(void) {
+  mf__state *state = adopted;
+  while (state != NULL && state->lent == 0) state = state->next_adopted;
+  return state;
+}
+
+/* Others may come and go while this waits for a lock. */
+void mf__locks_take_back(void) {
+  mf__section section;
+  mf__section_begin(&section);
+  for (mf__state *state = lent_state(); state != NULL; state = lent_state()) {
+    mf__lock(state, 1);
+    state->depth = state->lent;
+    state->lent = 0;
+    Py_DecRef((PyObject *)state);
+  }
+  mf__section_end(&section);
 }
 
 static void drain(mf__state *state, lua_State *L) {

@@ -159,6 +159,7 @@ static void state_dealloc(PyObject *self_object) {
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   if (state->L != NULL) close_lua(state);
+  mf__state_abandon(state);
   forget_refs(state);
   free_bridges(state);
   free(state->spare);

@@ -82,6 +82,8 @@ struct mf__state {
   mf__bridge *bridges; /* all; until the state goes, because Lua values in Python ask theirs even after lua_close */
   mf__options options;
 
+  mf__state *next_adopted; /* of those that Lua programs have */
+  int lent;          /* the depth that the lock gets back, where mf__locks_lend gave it up; else 0 */
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;         /* how often the owner has taken it */
   struct mf__waiter *first, *last;
@@ -258,6 +260,13 @@ void mf__state_arrive(mf__state *state, lua_State *L);
 
 /* Makes the lock of a state that a Lua program has, this thread's. */
 void mf__state_adopt(mf__state *state);
+void mf__state_abandon(const mf__state *state); /* which is about to be freed */
+
+/* Around what other threads may wait for that want into a Lua which this thread runs: gives up its locks of all states
+ * that Lua programs have, and takes them back. Between them this thread must not go on in Lua. One thread at a time,
+ * with the GIL. */
+void mf__locks_lend(void);
+void mf__locks_take_back(void);
 
 /* Whether this thread, which has the lock, must not go on in Lua because the state is closed, or is being closed by
  * another thread that waits for nobody any more. */

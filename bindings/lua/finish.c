@@ -62,12 +62,15 @@ static void flush(const char *stream, int is_told) {
 /* Waits for Python's threads that are no daemons, up to `seconds` unless that is negative; `late`: who has not ended.
  * To CPython the main thread is the one that started Python, or (up to 3.12) that imported threading first.
  * threading._shutdown waits for that one, for ever unless it is the caller or gone: so whoever calls is the main thread
- * from then on. Later CPythons mark it as ended themselves. */
+ * from then on. Later CPythons mark it as ended themselves. A thread of Python's that calls exit has a lock in the set
+ * of those to wait for, its own (up to 3.12). */
 static const char await_threads[] =
     "def shutdown():\n"
     "    lock = getattr(threading._main_thread, '_tstate_lock', None)\n"
     "    if lock is not None and lock.locked():\n"
     "        threading._main_thread._ident = threading.get_ident()\n"
+    "    own = getattr(threading.current_thread(), '_tstate_lock', None)\n"
+    "    getattr(threading, '_shutdown_locks', set()).discard(own)\n"
     "    threading._shutdown()\n"
     "if seconds < 0:\n"
     "    shutdown()\n"
@@ -147,13 +150,18 @@ static int begin_farewell(void) {
   return 1;
 }
 
-/* At the process's end. The GIL is kept: no thread must run Python while the libraries under it are torn down. */
+/* At the process's end. The GIL is kept: no thread must run Python while the libraries under it are torn down. Who is
+ * waited for may have to go through Lua, which has called exit here. */
 static void farewell(void) {
   if (!begin_farewell()) return;
   int first = !has_begun;
   has_begun = is_done = 1;
   (void)PyGILState_Ensure();
-  if (first) end_program(FOR_EVER);
+  if (first) {
+    mf__locks_lend();
+    end_program(FOR_EVER);
+    mf__locks_take_back();
+  }
   mf__door = MF__DOOR_GONE;
   pthread_mutex_unlock(&ending);
 }

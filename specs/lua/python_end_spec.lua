@@ -27,6 +27,56 @@ goes_on[0] = 1
   end)
 end)
 
+-- Threads of Python's that are no daemons, and one that an exit function waits for; each comes to Lua when main leaves.
+local COMERS = [[
+py.exec [=[
+import threading
+leaves = threading.Event()
+threading._register_atexit(leaves.set) # runs before any thread is waited for
+def begin(call, daemon=False):
+    def come():
+        leaves.wait()
+        call()
+    thread = threading.Thread(target=come, daemon=daemon)
+    thread.start()
+    return thread
+def run(call):
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+]=]
+py.main.begin(function() print(py.builtins.str "a thread has come") end)
+]]
+
+describe("os.exit", function()
+  for place, leave in pairs {
+    ["in a script"] = "leave()",
+    ["in a function that Python calls"] = "py.eval 'lambda f: f()' (leave)",
+    ["in a coroutine"] = "coroutine.wrap(leave)()",
+    ["on a thread of Python's"] = "py.main.run(leave)",
+  } do
+    it("waits for threads of Python's that come to Lua, " .. place, function()
+      local text = process.runs(prelude .. COMERS .. "local function leave() print 'leaves' os.exit(0) end " .. leave)
+      assert.are.equal("leaves\na thread has come\n", text)
+    end)
+  end
+
+  it("lets threads come to Lua for which an exit function waits", function()
+    local text = process.runs(prelude .. COMERS .. [[
+local daemon = py.main.begin(function() print "a daemon has come" end, true)
+py.import "atexit".register(daemon.join)
+py.import "atexit".register(function() print "a function of Lua's" end)
+os.exit(0)
+]])
+    local lines = {}
+    for line in text:gmatch "[^\n]+" do
+      lines[#lines + 1] = line
+    end
+    table.sort(lines)
+    assert.are.same({ "a daemon has come", "a function of Lua's", "a thread has come" }, lines)
+  end)
+end)
+
 describe("mf_guest_collect and mf_guest_finish", function()
   it("lets Python's threads run when it is done", function()
     local text = process.runs(prelude .. [[
