@@ -482,13 +482,3 @@ def test_one_inside_another(sim):
     done = sim("--", MOONFERRY, "sim", "--", sys.executable, program)
     assert done.returncode == 1
     assert done.stderr.count("[1] race") == 1, "the inner one takes the findings"
-
-
-@pytest.mark.parametrize(
-    ("words", "status"), [("doctor --json missing", 2), ("doctor --help", 2), ("sim --help", 125), ("--help", 1)]
-)
-def test_what_cannot_be_printed_is_no_success(words, status):
-    for stream, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
-        done = subprocess.run(["sh", "-c", f"{MOONFERRY} {words} {stream}"], capture_output=True, text=True)
-        said = f"moonferry: cannot write to the standard output: {why}\n"
-        assert (done.returncode, done.stderr) == (status, said)

@@ -42,7 +42,10 @@ class Beside:
 
 def main():
     # The folder of this file must not be where other modules are looked for, and the working folder should.
-    sys.path[0] = os.getcwd()
+    try:
+        sys.path[0] = os.getcwd()
+    except OSError:  # it was deleted, or may not be known: nothing can be imported from there
+        del sys.path[0]
     if sys.version_info < (3, 9):  # noqa: UP036  (any Python may be asked for)
         found = ".".join(map(str, sys.version_info[:2]))
         sys.stderr.write("moonferry: " + sys.executable + " is Python " + found + "; expected: 3.9 or later\n")
