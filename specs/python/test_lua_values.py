@@ -87,6 +87,17 @@ def test_an_overflow_handler_decides_about_large_ints():
         lua.set_overflow_handler(5)
 
 
+def test_an_overflow_handler_may_give_such_an_int_but_not_for_ever():
+    lua = mf.Lua(overflow_handler=lambda n: n >> 64)
+    assert lua.eval("...", 5 << 64 * 20) == 5
+    lua.set_overflow_handler(int)
+    for _ in range(2):
+        with pytest.raises(OverflowError, match=r"^the overflow handler gave an int beyond 2\^53 for one, 32 times"):
+            lua.eval("...", 2**70)
+    lua.set_overflow_handler(lambda n: n >> 64)
+    assert lua.eval("...", 5 << 64 * 20) == 5
+
+
 def test_an_overflow_handler_that_lua_sets_is_the_first_argument(lua):
     lua.execute("python.set_overflow_handler(nil, print)")
     with pytest.raises(OverflowError):

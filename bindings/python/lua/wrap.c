@@ -76,11 +76,25 @@ static Py_ssize_t int_bits(PyObject *object) {
   return count;
 }
 
+/* One that gives such an int itself is asked again, as it may get nearer each time; but not for ever. */
+static void push_handled(lua_State *L, PyObject *object) {
+  enum { MOST = 32 };
+  static _Thread_local int nested;
+  if (nested == MOST) {
+    PyErr_Format(PyExc_OverflowError, "the overflow handler gave an int beyond 2^53 for one, %d times over", MOST);
+    mf__raise(L);
+  }
+  mf__push_flagged(L, object, 0);
+  nested++;
+  const int status = mf__run_protected(L, 1, 1);
+  nested--;
+  if (status != 0) lua_error(L);
+}
+
 static void push_beyond(lua_State *L, PyObject *object) {
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_OVERFLOW);
   if (!lua_isnil(L, -1)) {
-    mf__push_flagged(L, object, 0);
-    if (mf__run_protected(L, 1, 1) != 0) lua_error(L);
+    push_handled(L, object);
     return;
   }
   Py_ssize_t bits;
