@@ -26,7 +26,13 @@ local function index_of(row, k)
 end
 
 function meta.__index(row, k)
-  return rawget(row, POINTER)[index_of(row, k)]
+  local index = index_of(row, k)
+  local read = tensor.info(row[OF]).read
+  if read then
+    local value = read(row[POINTER], index)
+    return value
+  end
+  return row[POINTER][index]
 end
 
 function meta.__newindex(row, k, value)

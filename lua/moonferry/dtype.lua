@@ -4,12 +4,13 @@
 -- types are written out by name, never parametrised, because LuaJIT specialises on each. Must not know:
 -- tensors, memory.
 local ffi = require "ffi"
+local bit = require "bit"
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
 local hint = require "moonferry.hint"
 local numbers = require "moonferry.numbers"
 
-local floor = math.floor
+local band, floor = bit.band, math.floor
 local misuse, show = errors.misuse, errors.show
 
 ---@class moonferry.dtype
@@ -18,6 +19,7 @@ local misuse, show = errors.misuse, errors.show
 ---@field plain boolean a C type holds its elements as they are
 ---@field pointer? ffi.ctype* pointer to an element; raw bits where there is no such C type
 ---@field constant? ffi.ctype* the same, read-only
+---@field read function|false reads an element of a dtype that is no number of Lua's with all bits
 ---@field padded? ffi.ctype* pointer to an element of a sub-byte dtype that is padded to bytes
 ---@field lowest? number of an integer dtype
 ---@field highest? number
@@ -45,6 +47,47 @@ local ELSEWHERE = {
   u4 = "uint32", u8 = "uint64", ["unsigned char"] = "uint8",
 }
 
+-- LuaJIT takes a number from memory with the bits that it has there, and keeps values of other types in bits of NaNs:
+-- one that no arithmetic gives, such as an integer that is read as a float, would be a table at any address. So its
+-- bits are looked at before. (A signalling NaN becomes another one by arithmetic.) `p` points to float or double.
+local NAN = 0 / 0
+local words_t = ffi.typeof "const int32_t *"
+local HIGH = ffi.abi "le" and 1 or 0
+local NO_SIGN, INFINITY32, INFINITY64 = 0x7fffffff, 0x7f800000, 0x7ff00000
+
+local function float_at(p, i)
+  if band(ffi.cast(words_t, p)[i], NO_SIGN) > INFINITY32 then
+    return NAN
+  end
+  return p[i]
+end
+
+local function double_at(p, i)
+  if band(ffi.cast(words_t, p)[2 * i + HIGH], NO_SIGN) > INFINITY64 then
+    return NAN
+  end
+  return p[i]
+end
+
+local function complex_at(parts, real_at, p, i)
+  local q = ffi.cast(parts, p)
+  return real_at(q, 2 * i), real_at(q, 2 * i + 1)
+end
+
+local complex64, complex128 = ffi.typeof "complex float", ffi.typeof "complex"
+local floats, doubles = ffi.typeof "const float *", ffi.typeof "const double *"
+
+-- What reads an element of these dtypes, as C's type has it.
+local READ = { float32 = float_at, float64 = double_at }
+
+function READ.complex64(p, i)
+  return complex64(complex_at(floats, float_at, p, i))
+end
+
+function READ.complex128(p, i)
+  return complex128(complex_at(doubles, double_at, p, i))
+end
+
 local by_name, by_key = {}, {}
 local NAME_NBYTES = 64
 local new_dtype, new_name = ffi.typeof "DLDataType[1]", ffi.typeof "char[?]"
@@ -70,6 +113,7 @@ local function new_record(d)
   elseif bits * lanes < 8 then
     record.padded = ffi.typeof("uint8_t *")
   end
+  record.read = READ[name] or false
   if record.kind == "int" then
     record.lowest = code == INT and -2 ^ (bits - 1) or 0
     record.highest = code == INT and 2 ^ (bits - 1) - 1 or 2 ^ bits - 1
@@ -200,16 +244,21 @@ function dtype.encode(record, value, what)
   return ENCODE[record.kind](record, value, what)
 end
 
---- What Lua sees of an element that was read through a typed pointer.
+--- What Lua sees of the element `i` behind a typed pointer.
 ---@param record moonferry.dtype
-function dtype.decode(record, value)
+---@param p ffi.cdata*
+---@param i number|ffi.cdata*
+---@return any
+function dtype.load(record, p, i)
   local kind = record.kind
-  if kind == "int64" or kind == "uint64" then
-    return numbers.narrow(value)
+  if kind == "float" then
+    return record.read(p, i)
+  elseif kind == "int64" or kind == "uint64" then
+    return numbers.narrow(p[i])
   elseif kind == "complex" then
-    return ffi.new("complex", value.re, value.im)
+    return complex128(record.read(p, i))
   end
-  return value
+  return p[i]
 end
 
 local SCALAR_KIND = {
@@ -236,15 +285,20 @@ function dtype.to_scalar(record, value, scalar, what)
   end
 end
 
+local scalar_t, FIRST = ffi.typeof "const double *", ffi.offsetof("mf_scalar", "f") / ffi.sizeof "double"
+
 --- The Lua value of an mf_scalar, which is the whole object: a reference to one in an array would not keep the array,
---- and whoever ends with this call keeps nothing either.
+--- and whoever ends with this call keeps nothing either. (So none of the calls below is a tail call.)
 ---@param scalar ffi.cdata*
 function dtype.from_scalar(scalar)
   local kind = scalar.kind
   if kind == C.MF_KIND_FLOAT then
-    return scalar.f
+    local real = double_at(ffi.cast(scalar_t, scalar), FIRST)
+    return real
   elseif kind == C.MF_KIND_COMPLEX then
-    return ffi.new("complex", scalar.f, scalar.imag)
+    local q = ffi.cast(scalar_t, scalar)
+    local re, im = double_at(q, FIRST), double_at(q, FIRST + 1)
+    return ffi.new("complex", re, im)
   elseif kind == C.MF_KIND_BOOL then
     return scalar.i ~= 0
   end

@@ -87,6 +87,7 @@ local function typed_pointer(t)
   if not ctype then
     misuse("dtype %s has no C type to point to; use get and put", info.name)
   end
+  t._read = info.read
   return ffi.cast(ctype, t._dl.data)
 end
 
@@ -212,18 +213,22 @@ end
 ---@return any
 function Tensor:at(a, b, c, d, ...)
   local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
-  local s = self._s or strides(self)
-  local ndim = self._dl.ndim
+  local s, read = self._s or strides(self), self._read
+  local ndim, index = self._dl.ndim, 0
   if ndim == 1 then
-    return p[a * s[0]]
+    index = a * s[0]
   elseif ndim == 2 then
-    return p[a * s[0] + b * s[1]]
+    index = a * s[0] + b * s[1]
   elseif ndim == 3 then
-    return p[a * s[0] + b * s[1] + c * s[2]]
-  elseif ndim == 0 then
-    return p[0]
+    index = a * s[0] + b * s[1] + c * s[2]
+  elseif ndim > 3 then
+    index = far(self, a * s[0] + b * s[1] + c * s[2] + d * s[3], ...)
   end
-  return p[far(self, a * s[0] + b * s[1] + c * s[2] + d * s[3], ...)]
+  if read then
+    local value = read(p, index)
+    return value
+  end
+  return p[index]
 end
 
 --- Sets the element at these coordinates; the value is the last argument and is converted as C does. Nothing is
@@ -324,7 +329,8 @@ function Tensor:get(...)
     return get_by_c(self, count, ...)
   end
   local p = self._epoch == epoch[0] and self._p or pointer(self, READ)
-  return dtype.decode(info, p[place(self, "get", ndim, ...)])
+  local value = dtype.load(info, p, place(self, "get", ndim, ...)) -- no tail call, which would not keep the memory
+  return value
 end
 
 local function put_by_c(t, info, count, ...)

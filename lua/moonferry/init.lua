@@ -12,6 +12,10 @@
 --- and meant for development. `#t`, `pairs(t)` and `ipairs(t)` do not see the elements (in a LuaJIT built with Lua
 --- 5.2's functions they raise an error): use `t.size` and `t:rows()`.
 ---
+--- A NaN may have any bits: an integer that is read as a float, or what a file of unknown origin has. `get`, `at`,
+--- `item` and `tolist` give NaN for each. The pointers of `row`, `rows` and `ptr` are LuaJIT's own, and LuaJIT may take
+--- such bits for a value of another type, at an address that is none: do not read such elements through them.
+---
 ---     local mf = require "moonferry"
 ---     local t = mf.zeros({ 480, 640 }, "float32")
 ---     for y, row in t:rows() do

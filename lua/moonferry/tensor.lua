@@ -55,7 +55,7 @@ local meta, closed = { moonferry_open = true }, {}
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
 local PRIVATE = {
   _handle = true, _dl = true, _epoch = true, _p = true, _shared = true, _locked = true, _s = true,
-  _n = true, _inner = true, _info = true, _mark = true,
+  _n = true, _inner = true, _info = true, _mark = true, _read = true,
 }
 
 local function shown_key(key)
@@ -248,6 +248,7 @@ local function adopt(handle, nbytes)
     _handle = handle, _dl = C.mf_tensor_dltensor(handle),
     _epoch = false, _p = false, _shared = false, _locked = false, _s = false,
     _n = false, _inner = false, _info = false, _release_flag = false,
+    _read = false,
   }, meta)
   if scope.active() then
     scope.register(t)

@@ -289,6 +289,74 @@ describe("item", function()
   end)
 end)
 
+-- By dtype: integers whose bits are NaNs that no arithmetic gives. LuaJIT would take each, or what its arithmetic makes
+-- of it, for nil. (Others it would take for tables at addresses that are none.)
+local ODD = {
+  float16 = { uint16 = { 0xffff, 0x7fff } }, bfloat16 = { uint16 = { 0xffff, 0x7fff } },
+  float32 = { uint32 = { 0xffffffff, 0x7fffffff, 0xffbfffff } },
+  float64 = { uint64 = { LARGEST, HIGHEST, 0xfff7ffffffffffffULL } },
+}
+local SAME = { float32 = true, float64 = true } -- what `at` gives as it is
+
+local function check_nan(value)
+  assert.are.equal("number", type(value))
+  assert.is_true(value ~= value)
+  assert.are.equal("number", type(-value))
+  assert.are.equal("number", type(value + 1))
+end
+
+local function check_odd(t)
+  for _ = 1, 100 do
+    check_nan(t:get(0))
+    if SAME[t.dtype] then
+      check_nan(t:at(0))
+    end
+  end
+  check_nan(t:item())
+  check_nan(t:tolist()[1])
+  assert.is_truthy(tostring(t):find("nan", 1, true))
+end
+
+describe("a NaN of any bits", function()
+  after_each(helper.nothing_left)
+
+  it("is a number", function()
+    for name, integers in pairs(ODD) do
+      local integer, patterns = next(integers)
+      for _, pattern in ipairs(patterns) do
+        local bits = mf.full(1, pattern, integer)
+        local t = bits:reinterpret(name)
+        check_odd(t)
+        t:close()
+        bits:close()
+      end
+    end
+  end)
+
+  it("is one in a complex number, too", function()
+    for name, integers in pairs { complex64 = ODD.float32, complex128 = ODD.float64 } do
+      local integer, patterns = next(integers)
+      local bits = mf.full(2, patterns[1], integer)
+      local t = bits:reinterpret(name)
+      for _, value in ipairs { t:get(0), t:at(0), t:reshape():get() } do
+        check_nan(value.re)
+        check_nan(value.im)
+      end
+    end
+  end)
+
+  it("is none where the bits are a number's", function()
+    for name, size in pairs { float32 = 24, float64 = 53 } do
+      local most = (2 - 2 ^ (1 - size)) * 2 ^ (size == 24 and 127 or 1023)
+      local t = mf.tensor({ -1 / 0, 1 / 0, most, -most, -0.5, 0 }, name)
+      assert.are.same({ -1 / 0, 1 / 0, most, -most, -0.5, 0 }, t:tolist())
+      for i = 0, 5 do
+        assert.are.equal(t:get(i), t:at(i))
+      end
+    end
+  end)
+end)
+
 -- The methods that touch the memory of a tensor of one element, with what they are given.
 local CHECKED = { get = { 0 }, put = { 0, 5 }, item = {}, tolist = {} }
 local UNCHECKED = { row = { 0 }, rows = {}, ptr = {}, at = { 0 }, set = { 0, 5 } }
