@@ -58,7 +58,7 @@ end
 ---@param into ffi.cdata*
 ---@param what string
 function device.parse(name, into, what)
-  if type(name) ~= "string" then
+  if type(name) ~= "string" or name:find "%z" then -- at which it would end for C
     misuse("%s: expected a name such as \"cpu\", got %s", what, show(name))
   end
   local err = errors.place()
