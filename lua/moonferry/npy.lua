@@ -13,7 +13,7 @@ local misuse, show = errors.misuse, errors.show
 local npy = {}
 
 local MAGIC, ARCHIVE = "\147NUMPY", "PK\3\4"
-local CHUNK, ALIGNMENT, LONGEST_HEADER = 2 ^ 20, 64, 2 ^ 20
+local CHUNK, ALIGNMENT, LONGEST_HEADER, LARGEST = 2 ^ 20, 64, 2 ^ 20, 2 ^ 62
 local NATIVE = ffi.abi "le" and "<" or ">"
 
 -- What the format calls a dtype, behind the sign of the byte order, and back.
@@ -24,6 +24,15 @@ local CODES = {
 local NAMES = {}
 for name, code in pairs(CODES) do
   NAMES[code] = name
+end
+
+-- C would take a path to end at its first NUL, and write to another file.
+local function check_path(path, verb, advice)
+  if type(path) ~= "string" then
+    misuse("%s: path: expected a string, got %s%s", verb, show(path), advice)
+  elseif path:find "%z" then
+    misuse("%s: path: expected a path without a NUL, got %s", verb, show(path))
+  end
 end
 
 local function header_of(t)
@@ -70,9 +79,7 @@ end
 ---@param t moonferry.Tensor
 ---@return true?, string? message, number? code
 function npy.save(path, t)
-  if type(path) ~= "string" then
-    misuse("save: path: expected a string, got %s; the path comes first", show(path))
-  end
+  check_path(path, "save", "; the path comes first")
   tensor.handle_for("save", t)
   local header = header_of(t)
   local host, message, code = compact_on_host(t)
@@ -106,6 +113,8 @@ local function read_magic(file)
     return nil, "it is an archive, such as an .npz file; unpack the .npy files that are in it"
   elseif not head or #head < 8 or head:sub(1, 6) ~= MAGIC then
     return nil, "it does not begin as NumPy's files do"
+  elseif not ("\1\2\3"):find(head:sub(7, 7), 1, true) then
+    return nil, ("its format version is %d; expected: 1, 2 or 3"):format(head:byte(7))
   end
   return head
 end
@@ -116,11 +125,10 @@ local function read_header(file)
   if not head then
     return nil, why
   end
-  local version = head:byte(7)
-  local count = version == 1 and 2 or 4
-  local digits = (version >= 1 and version <= 3) and file:read(count)
+  local count = head:byte(7) == 1 and 2 or 4
+  local digits = file:read(count)
   if not digits or #digits < count then
-    return nil, ("its format version is %d; expected: 1, 2 or 3"):format(version)
+    return nil, "it ends before its header"
   end
   local size = 0
   for i = count, 1, -1 do
@@ -133,19 +141,32 @@ local function read_header(file)
   return text
 end
 
+-- The digits of each extent in a tuple of Python's; nil where it is none.
+local function extents_of(inside)
+  local extents, at = {}, 1
+  while inside:find("%S", at) do
+    local _, last, digits, comma = inside:find("^%s*(%d+)L?%s*(,?)", at)
+    if not last or comma == "" and (#extents == 0 or inside:find("%S", last + 1)) then
+      return nil
+    end
+    extents[#extents + 1], at = digits, last + 1
+  end
+  return extents
+end
+
 -- What the header says: a table in Python's notation of three entries, of which nothing is evaluated.
 local function described(text)
   local descr = text:match("'descr'%s*:%s*'([^']*)'")
   local fortran = text:match("'fortran_order'%s*:%s*(%a+)")
-  local inside = text:match("'shape'%s*:%s*%(([%d%sL,]*)%)")
+  local extents = extents_of(text:match("'shape'%s*:%s*%(([%d%sL,]*)%)") or "none")
   if not descr then
     return nil, "its header names no dtype: its elements are records, or it is not as NumPy writes it"
-  elseif fortran ~= "True" and fortran ~= "False" or not inside then
+  elseif fortran ~= "True" and fortran ~= "False" or not extents then
     local said = text:match("'shape'%s*:%s*(%b())") or "nothing"
     return nil, ("its header does not say what shape and fortran_order are: shape is %s"):format(said)
   end
   local shape = {}
-  for digits in inside:gmatch("%d+") do
+  for _, digits in ipairs(extents) do
     shape[#shape + 1] = tonumber(digits)
     if shape[#shape] >= 2 ^ 53 then
       return nil, ("an extent of its shape is %s"):format(digits)
@@ -168,13 +189,16 @@ end
 -- Whether the file has all elements, asked before there is memory for them; true where a file cannot tell its length.
 local function has_all(file, what)
   local size = tonumber(CODES[what.name]:match "%d+$")
+  local reach = size
   for _, extent in ipairs(what.shape) do
-    size = size * extent
+    size, reach = size * extent, reach * math.max(extent, 1)
   end
   local here = file:seek()
   local last = here and file:seek "end"
   if last and file:seek("set", here) and last - here < size then
     return nil, too_early(size - (last - here))
+  elseif reach > LARGEST then -- what has no elements has strides, too
+    return nil, "no memory holds its shape"
   end
   return true
 end
@@ -251,13 +275,12 @@ local function load_from(file)
 end
 
 --- Reads a file in NumPy's format into a new tensor on the host. Fortran order is kept, as strides; a foreign byte
---- order is converted. A file with Python objects or records raises an error.
+--- order is converted. Of a file with Python objects or records, and of one that is none of NumPy's, it returns nil and
+--- what is wrong with it.
 ---@param path string
 ---@return moonferry.Tensor?, string? message, number? code
 function npy.load(path)
-  if type(path) ~= "string" then
-    misuse("load: path: expected a string, got %s", show(path))
-  end
+  check_path(path, "load", "")
   local file, why = io.open(path, "rb")
   if not file then
     return nil, "load: " .. why

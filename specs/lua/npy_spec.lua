@@ -96,6 +96,17 @@ def write(path, kind):
     { of_header(PLAIN:format "99999999999999999999,"), "99999999999999999999" },
     { of_header(PLAIN:format(("1, "):rep(65))), "65 axes" },
     { of_header(PLAIN:format "9223372036854775808, 1"), "9223372036854775808" },
+    { of_header(PLAIN:format "9007199254740991, 9007199254740991, 0"), "no memory holds its shape" },
+    { of_header(PLAIN:format "2305843009213693953, 0"), "2305843009213693953" },
+    { of_header(PLAIN:format "3", ("x"):rep(12)), "shape is (3)" },
+    { of_header(PLAIN:format "3 4,", ("x"):rep(48)), "shape is (3 4,)" },
+    { of_header(PLAIN:format "3, 4 5", ("x"):rep(240)), "shape is (3, 4 5)" },
+    { of_header(PLAIN:format "3,,4", ("x"):rep(48)), "shape is (3,,4)" },
+    { of_header(PLAIN:format ",", ("x"):rep(4)), "shape is (,)" },
+    { of_header(PLAIN:format "L", ("x"):rep(4)), "shape is (L)" },
+    { of_header(PLAIN:format "1LL,", ("x"):rep(4)), "shape is (1LL,)" },
+    { "\147NUMPY\1\0\118", "it ends before its header" }, { "\147NUMPY\2\0\118\0\0", "it ends before its header" },
+    { "\147NUMPY\0\0\118\0", "format version is 0" },
   }
 
   for i, case in ipairs(WRONG) do
@@ -192,11 +203,19 @@ def write(path, kind):
     assert.is_nil(t)
     assert.is_truthy(message:find("/no/such/file.npy", 1, true), message)
     assert.are.equal("load: /: Is a directory", select(2, mf.load "/"))
+    process.write_file(path, of_header(PLAIN:format "4503599627370496, 4503599627370496"))
+    local pipe = os.tmpname() -- which cannot tell its length
+    os.remove(pipe)
+    os.execute(("mkfifo %s; cat %s > %s &"):format(pipe, path, pipe))
+    assert.are.equal(("load: %s: no memory holds its shape"):format(pipe), select(2, mf.load(pipe)))
+    os.remove(pipe)
     mf.scope(function()
       local saved, why = mf.save("/no/such/folder/x.npy", mf.zeros(2))
       assert.is_nil(saved)
       assert.is_truthy(why:find("/no/such/folder", 1, true), why)
       helper.refuses("path: expected a string, got 3", mf.load, 3)
+      helper.refuses("load: path: expected a path without a NUL", mf.load, "/no/such/file\0.npy")
+      helper.refuses("save: path: expected a path without a NUL", mf.save, "/no/such/file\0.npy", mf.zeros(2))
       helper.refuses("path: expected a string, got a table", mf.save, mf.zeros(2), path)
       helper.refuses("has no dtype bfloat16", mf.save, path, mf.zeros(2, "bfloat16"))
       helper.refuses("expected a tensor, got a table", mf.save, path, { 1, 2 })
