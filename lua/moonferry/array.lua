@@ -23,17 +23,22 @@ local function is_integer(name)
   return name:match "^u?int%d+$" ~= nil
 end
 
--- The text of an array's element type, or nil for what is no array.
+-- In the type of a pointer to an array that comes in parentheses before the array: int (*)[4].
+local POINTER_TO_ARRAY = "^cdata<[^%[]*%(%*[^%[]*%)%["
+
+-- The text of an array's element type, or nil for what is no array. A row of an array is a reference: int (&)[4].
 local function element_of(cdata)
-  local text = tostring(cdata):match "^cdata<(.-) ?%[[%d?]*%]"
-  return text and text:gsub("^const ", "")
+  local text = tostring(cdata)
+  local element = not text:find(POINTER_TO_ARRAY) and text:gsub(" ?%(&%)", ""):match "^cdata<(.-) ?%[[%d?]*%]"
+  return element and element:gsub("^const ", "") or nil
 end
 
 --- Whether the cdata is an array or a pointer.
 ---@param cdata ffi.cdata*
 ---@return boolean
 function array.is(cdata)
-  return element_of(cdata) ~= nil or tostring(cdata):find "^cdata<.*[*&]>" ~= nil
+  local text = tostring(cdata)
+  return element_of(cdata) ~= nil or text:find(POINTER_TO_ARRAY) ~= nil or text:find "^cdata<.*[*&]>" ~= nil
 end
 
 -- Integers of one width stand for each other, and for what C has no type for.

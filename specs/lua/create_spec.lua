@@ -165,6 +165,18 @@ end)
 describe("wrap", function()
   after_each(helper.nothing_left)
 
+  it("knows a row of an array as an array, and a pointer to an array as a pointer", function()
+    local rows = ffi.new("int32_t[3][4]", { { 1, 2, 3, 4 }, { 5, 6, 7, 8 }, { 9, 10, 11, 12 } })
+    local row, pointer = rows[1], rows + 0
+    assert.are.same({ 5, 6, 7, 8 }, mf.wrap(row, 4, "int32", { owner = rows }):tolist())
+    refuses("the elements take bytes 0 to 20 of an array of 16 bytes", mf.wrap, row, 5, "int32")
+    refuses("dtype: the array holds int, which is int32; got float32", mf.wrap, row, 4, "float32")
+    assert.are.same({ 1, 2, 3, 4, 5 }, mf.wrap(pointer, 5, "int32", { owner = rows }):tolist())
+    local pointers = ffi.new("int32_t (*[2])[4]")
+    refuses("of an array of 16 bytes", mf.wrap, pointers, 3, "uint64")
+    refuses("mf.wrap makes a tensor of its memory", mf.tensor, pointer)
+  end)
+
   it("makes a tensor over an array, without a copy", function()
     local array = ffi.new("float[6]", 1, 2, 3, 4, 5, 6)
     local t = mf.wrap(array, { 2, 3 })
