@@ -8,6 +8,7 @@ local create = require "moonferry.create"
 local errors = require "moonferry.errors"
 local numbers = require "moonferry.numbers"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 local view = require "moonferry.view"
 
 local misuse, show = errors.misuse, errors.show
@@ -34,6 +35,18 @@ local function element_nbytes(name, what)
   return bits / 8
 end
 
+-- A key that nobody reads is a slip: a field would be left out, or be somewhere else.
+local function check_keys(list, allowed, count, what, expected)
+  for key in pairs(list) do
+    local is_place = type(key) == "number" and key >= 1 and key <= count and key % 1 == 0
+    if not is_place and not allowed[key] then
+      misuse("%s: expected %s, got the key %s", what, expected, show(key))
+    end
+  end
+end
+
+local FIELD_KEYS, NO_KEYS = { offset = true }, {}
+
 -- One field: its name, dtype, how many elements, and at which byte of the record they begin.
 local function parse_field(entry, i, after)
   local what = "fields: field " .. i
@@ -49,6 +62,7 @@ local function parse_field(entry, i, after)
     misuse("%s: expected { name, dtype, count }, got a fourth entry, %s; offset = %s gives it a place", what,
       show(entry[4]), show(entry[4]))
   end
+  check_keys(entry, FIELD_KEYS, 3, what, "{ name, dtype, count, offset = bytes }")
   local size = element_nbytes(entry[2], what)
   local offset = entry.offset and positive(entry.offset, what .. ": offset") or math.ceil(after / size) * size
   if offset % size ~= 0 then
@@ -69,9 +83,10 @@ function fields.layout(list, stride)
   if type(list) ~= "table" or #list == 0 then
     misuse("fields: expected a list of { name, dtype, count }, got %s", show(list))
   end
-  local parsed, after, largest, known = {}, 0, 1, {}
-  for i, entry in ipairs(list) do
-    local f = parse_field(entry, i, after)
+  local parsed, after, largest, known, count = {}, 0, 1, {}, table.maxn(list)
+  check_keys(list, NO_KEYS, count, "fields", "a list of { name, dtype, count }")
+  for i = 1, count do -- also behind a hole, which is no field
+    local f = parse_field(list[i], i, after)
     if known[f.name] then
       misuse("fields: field %d: the name %q is field %d's", i, f.name, known[f.name])
     end
@@ -128,6 +143,9 @@ local function answer(stride, made, message, code)
   return made, stride
 end
 
+local OPTIONS = { stride = true, strides = true, owner = true, readonly = true, byte_offset = true, device = true,
+  stream = true }
+
 --- Returns a table of strided tensors, one for each named field of records such as vertices, and the bytes from one
 --- record to the next. A field with a count has the shape { n, count }, one without has { n }.
 ---
@@ -139,8 +157,11 @@ end
 ---@return table<string, moonferry.Tensor>?, number|string stride_or_message, number? code
 function fields.of(base, ...)
   if tensor.is_tensor(base) then
-    local list = ...
+    local list, more = ...
     local shape = base.shape
+    if more ~= nil then
+      misuse("fields: a tensor has its rows as records; expected a list alone, got %s beside it", show(more))
+    end
     if base.ndim ~= 2 or base.dtype ~= "uint8" then
       misuse("fields: expected a uint8 tensor of rank 2, a record in each row, got %s of rank %d",
         base.dtype, base.ndim)
@@ -153,12 +174,13 @@ function fields.of(base, ...)
     misuse("fields: base: expected a uint8 tensor or a pointer, got %s", show(base))
   end
   positive(n, "fields: n, the number of records")
+  opts = transfer.options(opts, OPTIONS, "fields")
   local words = {}
-  for key, value in pairs(opts or {}) do
+  for key, value in pairs(opts) do
     words[key] = value
   end
   words.stride = nil
-  local parsed, stride = fields.layout(list, opts and opts.stride)
+  local parsed, stride = fields.layout(list, opts.stride)
   local ok, bytes, message, code = pcall(create.wrap, base, { n, stride }, "uint8", words)
   if not ok then
     error(renamed(bytes, "wrap: "), 0)

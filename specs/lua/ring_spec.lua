@@ -415,6 +415,19 @@ describe("fields", function()
     refuses("narrower than a byte", mf.fields, t, { { "a", "int4" } })
     refuses("offset: expected a multiple of 4", mf.fields, t, { { "a", "float32", 1, offset = 2 } })
     refuses("stride: expected a multiple of 4 of at least 20", mf.fields, t, { { "a", "float32", 5 } })
+    refuses("fields: field 2: expected { name, dtype, count }, got nil", mf.fields, t,
+      { { "a", "uint8" }, nil, { "c", "uint8" } })
+    refuses("fields: expected a list of { name, dtype, count }, got the key \"stride\"", mf.fields, t,
+      { { "a", "uint8" }, stride = 8 })
+    refuses("fields: expected a list of { name, dtype, count }, got the key 0.5", mf.fields, t,
+      { { "a", "uint8" }, [0.5] = { "b", "uint8" } })
+    refuses("fields: field 1: expected { name, dtype, count, offset = bytes }, got the key \"ofset\"", mf.fields, t,
+      { { "a", "uint8", ofset = 4 } })
+    refuses("expected a list alone, got a table beside it", mf.fields, t, { { "a", "uint8" } }, { stride = 8 })
+    local bytes = ffi.new "uint8_t[64]"
+    for _, wrong in ipairs { "cpu", 3, t } do
+      refuses("fields: options: expected a table", mf.fields, bytes, 4, { { "a", "uint8" } }, wrong)
+    end
     local f = mf.zeros({ 4, 16 })
     refuses("fields: expected a uint8 tensor of rank 2", mf.fields, f, VERTEX)
     t:close()
