@@ -4,6 +4,7 @@
 -- not know: how OpenGL's fences are set and asked (C's mf_gl).
 local C = require "moonferry.lib"
 local errors = require "moonferry.errors"
+local numbers = require "moonferry.numbers"
 local picture = require "moonferry.gl_picture"
 local tensor = require "moonferry.tensor"
 
@@ -55,7 +56,8 @@ function Context:fence_tensor(t, use)
   if use ~= nil and type(use) ~= "number" then
     misuse("fence_tensor: use: expected C.MF_READ or C.MF_WRITE, got %s", show(use))
   end
-  return fences.hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, use or C.MF_READ)
+  local number = numbers.small(use or C.MF_READ, "fence_tensor: use")
+  return fences.hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, number)
 end
 
 return fences

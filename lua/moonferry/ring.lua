@@ -192,7 +192,7 @@ local function nanoseconds(seconds, what)
   if seconds == nil then
     return FOREVER
   elseif type(seconds) ~= "number" or not (seconds >= 0 and seconds < 9e9) then
-    misuse("%s: seconds: expected a number of at least 0, got %s", what, show(seconds))
+    misuse("%s: seconds: expected a number of at least 0, below 9e9 (nil has no limit), got %s", what, show(seconds))
   end
   return ffi.cast("int64_t", seconds * SECOND)
 end
@@ -213,11 +213,24 @@ function Ring:begin(seconds)
   return self._slots[i], i
 end
 
+local fence_t, new_pointer = ffi.typeof "mf_fence", ffi.typeof "const mf_fence *[1]"
+
+local function put(at, value)
+  at[0] = value
+end
+
+-- A cdata of another type would be refused by LuaJIT, at a line of this file.
+local function is_fence(value)
+  return ffi.istype(fence_t, value) or type(value) == "cdata" and errors.converts(put, new_pointer(), value)
+end
+
 local function check_fence(fence, use, what)
-  if fence ~= nil and type(fence) ~= "cdata" then
+  if fence ~= nil and not is_fence(fence) then
     misuse("%s: fence: expected an mf_fence, got %s", what, show(fence))
   elseif use ~= nil and type(use) ~= "number" then
     misuse("%s: use: expected C.MF_READ or C.MF_WRITE, got %s", what, show(use))
+  elseif use ~= nil then
+    numbers.small(use, what .. ": use")
   end
 end
 

@@ -119,6 +119,7 @@ describe("moonferry.gl, while OpenGL has not drawn yet,", function()
     assert(context:fence_tensor(t))
     assert.are.same({ false, true }, { waits(t, "r"), waits(t, "w") })
     assert(context:fence_tensor(t, C.MF_WRITE))
+    helper.refuses("fence_tensor: use: expected an integer of 32 bits", context.fence_tensor, context, t, 2 ^ 32 + 2)
     assert.are.same({ true, true }, { waits(t, "r"), waits(t, "w") })
     queue.reached = queue.made
     assert.are.same({ false, false }, { waits(t, "w"), waits(written, "w") })

@@ -227,7 +227,15 @@ describe("a ring", function()
     for _, verb in ipairs { "done", "hold" } do
       refuses(verb .. ": fence: expected an mf_fence, got 3", r[verb], r, 3)
       refuses(verb .. ": use: expected C.MF_READ or C.MF_WRITE, got \"r\"", r[verb], r, nil, "r")
+      refuses(verb .. ": fence: expected an mf_fence, got cdata<int>", r[verb], r, ffi.new "int")
+      refuses(verb .. ": fence: expected an mf_fence, got 3LL", r[verb], r, 3LL)
+      refuses(verb .. ": use: expected an integer of 32 bits, got 4294967297", r[verb], r, nil, 2 ^ 32 + 1)
+      refuses(verb .. ": use: expected an integer, got 1.5", r[verb], r, nil, 1.5)
     end
+    local none = helper.fence()
+    assert.is_true(r:done(ffi.new("mf_fence[1]", { none })))
+    assert.is_truthy(r:begin())
+    assert.is_true(r:done(ffi.cast("void *", 0)))
     local into = r.into
     r:close()
     refuses("into: expected an open ring", into, r, print)
