@@ -1,12 +1,12 @@
 -- Elements: typed pointers for loops, checked access for everything else.
 --
--- Responsible for: `row`, `rows`, `ptr`, `at`, `set` (unchecked: coordinates out of range, memory that was
--- taken back and writes through a kept pointer are the caller's to avoid) and `get`, `put` (checked).
+-- Responsible for: `row`, `rows`, `ptr`, `at`, `set` (unchecked: coordinates out of range and what is done through a
+-- kept pointer are the caller's to avoid) and `get`, `put` (checked).
 -- Invariant: only memory that the host can read is touched, and pinned or managed memory only after the host has
 -- waited for what a GPU still does there, or another queue that has fences there. Such a pointer is good until the next
 -- operation on that memory, so it is not kept: each call of a method waits again, which costs little where there is
 -- nothing to wait for. One to memory without streams and fences is kept (`_p`) until some memory gets its first fence
--- (`_epoch`). Must not know: how tensors are made.
+-- or is taken back (`_epoch`). Must not know: how tensors are made.
 --
 -- Address arithmetic is done in int64_t when the JIT compiles it, and in Lua numbers when it does not:
 -- either is several times faster than the other in its own case.
@@ -96,6 +96,8 @@ local function pointer(t, use)
   local p, now = t._shared or t._p, epoch[0]
   if not p then
     p = typed_pointer(t)
+  else
+    check_valid(t)
   end
   if C.mf_tensor_is_ordered(t._handle) == 0 then
     t._p, t._epoch = p, now
@@ -157,10 +159,19 @@ function Tensor:row(a, b, c, ...)
   return p
 end
 
+-- In the middle of a loop: for memory whose pointer is not kept, and where some memory got a fence or was taken back.
+local function pointer_on_the_way(t)
+  if t._shared then
+    check_valid(t)
+    return t._shared
+  end
+  return pointer(t, WRITE)
+end
+
 local function next_row(t, i)
   i = i + 1
   if i < t._n[0] then
-    return i, (t._p or t._shared) + i * t._s[0]
+    return i, (t._epoch == epoch[0] and t._p or pointer_on_the_way(t)) + i * t._s[0]
   end
 end
 

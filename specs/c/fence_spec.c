@@ -242,6 +242,20 @@ static void it_says_whether_it_is_done(void **state) {
   mf_tensor_release(t);
 }
 
+static void a_pointer_is_looked_at_again_when_memory_was_taken_back(void **state) {
+  (void)state;
+  float memory[4] = {0};
+  const uint32_t *epoch = mf_fence_epoch();
+  mf_tensor *own = spec_create("float32", DIMS(4)), *t = spec_wrap(memory, "float32", DIMS(4), NULL);
+  const uint32_t before = *epoch;
+  assert_int_equal(mf_tensor_invalidate(own, NULL, &spec_err), MF_EINVAL);
+  assert_int_equal(*epoch, before);
+  OK(mf_tensor_invalidate(t, NULL, &spec_err));
+  assert_int_not_equal(*epoch, before);
+  mf_tensor_release(t);
+  mf_tensor_release(own);
+}
+
 static void memory_ends_after_its_fences(void **state) {
   (void)state;
   float memory[4] = {0};
@@ -471,6 +485,7 @@ int main(void) {
       SPEC(a_wait_that_comes_back_early_is_asked_again),
       SPEC(views_make_no_wait),
       SPEC(it_says_whether_it_is_done),
+      SPEC(a_pointer_is_looked_at_again_when_memory_was_taken_back),
       SPEC(memory_ends_after_its_fences),
       SPEC(another_thread_is_refused_by_name),
       SPEC(nobody_uses_what_he_cannot_wait_for),

@@ -148,15 +148,6 @@ int32_t mf_tensor_release_later(mf_tensor *t) {
   return mf__foreign_is_due();
 }
 
-int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {
-  MF__NEED(t);
-  const int rc = mf__storage_invalidate(t->storage, err);
-  if (in_use != NULL)
-    *in_use = rc == MF_OK && (mf__storage_is_shared(t->storage) ||
-                              atomic_load_explicit(&t->refs, memory_order_acquire) > 1);
-  return mf__end(rc, __func__, err);
-}
-
 int32_t mf_tensor_is_valid(const mf_tensor *t) {
   return t != NULL && !mf__storage_is_closed(t->storage);
 }

@@ -1,7 +1,9 @@
-/* use.c: the host's use of plain memory of the host, which waits for the fences that others have set there.
+/* use.c: the host's use of plain memory of the host, which waits for the fences that others have set there, and the end
+ * of that use.
  *
- * Invariant: a memory's list of fences is made once and lives as long as the memory; the epoch changes after that, so
- * that a reader who saw no list before notices. It must not know how a fence is kept, nor who sets one. */
+ * Invariant: a memory's list of fences is made once and lives as long as the memory; the epoch changes after that and
+ * after a memory was taken back, so that a reader who keeps a pointer notices. It must not know how a fence is kept,
+ * nor who sets one. */
 #include "core/core.h"
 
 static _Atomic uint32_t epoch;
@@ -9,6 +11,20 @@ _Static_assert(sizeof epoch == sizeof(uint32_t), "an atomic number is read as a 
 
 const uint32_t *mf_fence_epoch(void) {
   return (const uint32_t *)&epoch;
+}
+
+static void begin_epoch(void) {
+  atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+}
+
+int mf_tensor_invalidate(mf_tensor *t, int32_t *in_use, mf_error *err) {
+  MF__NEED(t);
+  const int rc = mf__storage_invalidate(t->storage, err);
+  if (rc == MF_OK) begin_epoch();
+  if (in_use != NULL)
+    *in_use = rc == MF_OK && (mf__storage_is_shared(t->storage) ||
+                              atomic_load_explicit(&t->refs, memory_order_acquire) > 1);
+  return mf__end(rc, __func__, err);
 }
 
 int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
@@ -19,7 +35,7 @@ int mf__fences_settle(const mf_tensor *t, bool write, mf_error *err) {
 
 /* Another thread may have made a list meanwhile. */
 static void set_fences(mf_tensor *t, mf__fences *made) {
-  if (mf__storage_set_fences(t->storage, made) == made) atomic_fetch_add_explicit(&epoch, 1, memory_order_release);
+  if (mf__storage_set_fences(t->storage, made) == made) begin_epoch();
   else mf__fences_free(made);
 }
 
