@@ -78,8 +78,23 @@ static int verb_object(lua_State *L) {
   return 1;
 }
 
+/* Whether the table at ${index} is a tensor, a stream or a ring, whose fields are nobody's values. */
+static int is_moonferrys(lua_State *L, int index) {
+  if (!lua_getmetatable(L, index)) return 0;
+  lua_pushliteral(L, "moonferry_open");
+  lua_rawget(L, -2);
+  const int is = lua_isboolean(L, -1);
+  lua_pop(L, 2);
+  return is;
+}
+
+static void need_table_at(lua_State *L, int index, const char *verb) {
+  if (lua_type(L, index) != LUA_TTABLE) mf__fail(L, "%s takes a table, got %s", verb, luaL_typename(L, index));
+  if (is_moonferrys(L, index)) mf__fail(L, "%s takes a table of values, got a tensor, stream or ring", verb);
+}
+
 static void need_table(lua_State *L, const char *verb) {
-  if (lua_type(L, 1) != LUA_TTABLE) mf__fail(L, "%s takes a table, got %s", verb, luaL_typename(L, 1));
+  need_table_at(L, 1, verb);
 }
 
 static int sequence_count(lua_State *L, const char *verb) {
@@ -220,6 +235,7 @@ static int verb_call(lua_State *L) {
   }
   PyObject *args = mf__hold(L, list ? PyList_AsTuple(list) : PyTuple_New(0));
   if (lua_type(L, 3) == LUA_TTABLE) {
+    need_table_at(L, 3, "py.call");
     keywords = mf__hold(L, mf__to_dict(L, 3, 1));
   } else if (!lua_isnil(L, 3)) {
     int failed;

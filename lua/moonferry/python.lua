@@ -190,7 +190,8 @@ setmetatable(py, {
   end,
 })
 
---- Marks a table, or a Python mapping, as keyword arguments. It must be the last argument of a call.
+--- Marks a table, or a Python mapping, as keyword arguments. It must be the last argument of a call. A table that has a
+--- metatable keeps that: its fields are copied.
 ---@param arguments table<string, any>
 function py.kw(arguments)
   if type(arguments) ~= "table" and type(arguments) ~= "userdata" then
@@ -202,7 +203,7 @@ function py.kw(arguments)
     end
     arguments = fields
   end
-  return setmetatable(arguments, keywords)
+  return setmetatable(views.fields(arguments, keywords), keywords)
 end
 
 --- Imports a module. A dotted name returns the submodule: py.import "matplotlib.pyplot".

@@ -21,7 +21,7 @@ local misuse, show = errors.misuse, errors.show
 ---@field slots moonferry.Tensor[] the slots; slot number i is slots[i]
 ---@field handle ffi.cdata* the mf_ring *, for C or for another Lua state
 local Ring = {}
-local meta, closed = { moonferry_open = true }, {}
+local meta, closed = { moonferry_open = true }, { moonferry_open = false }
 
 local ring = { Ring = Ring }
 

@@ -27,7 +27,7 @@ local NAMES = { [DEFAULT] = "default", [PER_THREAD] = "per thread" }
 local Stream = {}
 
 local Fields = {}
-local meta, closed = { moonferry_open = true }, {}
+local meta, closed = { moonferry_open = true }, { moonferry_open = false }
 
 local stream = { Stream = Stream }
 

@@ -50,7 +50,7 @@ local take_place, handle_at, handle_kept = places.handles("mf_tensor *[1]", C.mf
 
 local release_later = C.mf_tensor_release_later
 
-local meta, closed = { moonferry_open = true }, {}
+local meta, closed = { moonferry_open = true }, { moonferry_open = false }
 
 -- What an object of this class may hold beside its fields and methods; nil where an owner took it out.
 local PRIVATE = {

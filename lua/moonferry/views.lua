@@ -84,9 +84,28 @@ def iterate(step):
         yield values if len(values) > 1 else values[0]
 ]]
 
+local errors = require "moonferry.errors"
 local outside = require("moonferry.scope").outside
 
 local views = {}
+
+--- The table itself where it may have the metatable `mark`, else another one with its fields.
+---@param arguments table
+---@param mark table
+---@return table
+function views.fields(arguments, mark)
+  local mt = getmetatable(arguments)
+  if mt == nil or mt == mark then
+    return arguments
+  elseif type(mt) == "table" and rawget(mt, "moonferry_open") ~= nil then
+    errors.misuse("py.kw: expected a table such as { dtype = \"int8\" } or a mapping, got a tensor, stream or ring")
+  end
+  local fields = {}
+  for key, value in next, arguments do
+    fields[key] = value
+  end
+  return fields
+end
 
 local function made_code(py)
   views.scope = views.scope or py.dict { __name__ = "moonferry.views" }

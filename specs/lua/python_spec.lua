@@ -192,6 +192,12 @@ class Ship:
       assert.are.equal("((1,), (('at', 'x'),))", tostring(ship:load(1, py.kw { at = "x" })))
       assert.matches("keyword must be a string", failure(ship.load, ship, py.kw { 1 }))
       assert.matches("which come last", failure(ship.load, ship, py.kw {}, 1))
+      for _, locked in ipairs { false, "locked" } do
+        local settings = setmetatable({ at = 7 }, { __index = { far = "away" }, __metatable = locked or nil })
+        assert.are.equal("((), (('at', 7),))", tostring(ship:load(py.kw(settings))))
+        assert.are.equal("away", settings.far)
+        assert.matches("Lua table", tostring(ship:load(settings)))
+      end
       assert.matches("TypeError", failure(ship))
     end)
 
