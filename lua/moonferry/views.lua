@@ -5,6 +5,7 @@
 -- sees what the other writes. Must not know: how values cross; the bridge gives it live tables and functions.
 local SOURCE = [[
 from collections.abc import MutableMapping, MutableSequence
+from operator import index as integer
 
 
 class Mapping(MutableMapping):
@@ -44,7 +45,7 @@ class Sequence(MutableSequence):
 
     def _at(self, index):
         count = self._length()
-        place = index.__index__()
+        place = integer(index)
         if place < 0:
             place += count
         if not 0 <= place < count:
@@ -57,10 +58,28 @@ class Sequence(MutableSequence):
         return self._table[self._at(index)]
 
     def __setitem__(self, index, value):
-        self._table[self._at(index)] = value
+        if isinstance(index, slice):
+            self._replace(range(*index.indices(len(self))), list(value))
+        else:
+            self._table[self._at(index)] = value
+
+    def _replace(self, places, values):
+        count = min(len(places), len(values))
+        if places.step != 1 and len(places) != len(values):
+            raise ValueError(f"{len(places)} elements at a step of {places.step} cannot become {len(values)}")
+        for place, value in zip(places, values):
+            self._table[place + 1] = value
+        for place in places[count:]:
+            self._remove(places[count] + 1)
+        for i in range(count, len(values)):
+            self._insert(places.start + i + 1, values[i])
 
     def __delitem__(self, index):
-        self._remove(self._at(index))
+        if isinstance(index, slice):
+            for place in sorted(range(*index.indices(len(self))), reverse=True):
+                self._remove(place + 1)
+        else:
+            self._remove(self._at(index))
 
     def __len__(self):
         return self._length()

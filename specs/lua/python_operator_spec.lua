@@ -135,6 +135,33 @@ describe("items", function()
     assert.matches("KeyError", text(py.delete, dict, "a"))
     assert.matches("key is missing", text(py.delete, dict))
   end)
+
+  it("of a sequence over a table are set and deleted as a list's", function()
+    local function same(act)
+      local t, list = { 1, 2, 3, 4, 5, 6 }, py.list { 1, 2, 3, 4, 5, 6 }
+      local s = py.sequence(t)
+      local ok, message = pcall(act, s)
+      assert.are.equal(ok, pcall(act, list))
+      assert.are.equal(tostring(list), tostring(py.builtins.list(s)))
+      assert.are.equal(#list, #t)
+      return message
+    end
+    for _, bounds in ipairs { { 1, 3 }, { 4, 1 }, { -2 }, { nil, nil, 2 }, { nil, nil, -1 },
+      { 9, 20 } } do
+      local part = py.slice(bounds[1], bounds[2], bounds[3])
+      same(function(s) py.delete(s, part) end)
+      for _, values in ipairs { {}, { 7 }, { 7, 8 }, { 7, 8, 9 }, { 6, 5, 4, 3, 2, 1 } } do
+        same(function(s) py.set(s, part, values) end)
+      end
+      same(function(s) py.set(s, part, s) end)
+    end
+    assert.are.equal("ValueError", same(function(s) py.set(s, py.slice(0, 6, 2), { 1 }) end).type)
+    for _, key in ipairs { 1.5, "x", py.None } do
+      assert.are.equal("TypeError", same(function(s) py.set(s, key, 0) end).type)
+      assert.are.equal("TypeError", same(function(s) return py.get(s, key) end).type)
+      assert.are.equal("TypeError", same(function(s) py.delete(s, key) end).type)
+    end
+  end)
 end)
 
 describe("calls", function()
