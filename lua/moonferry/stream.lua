@@ -42,7 +42,16 @@ function meta.__index(s, key)
     return method
   end
   local field = Fields[key]
-  return field and field(s)
+  if field then
+    return field(s)
+  end
+  local near = hint.nearest(key, Stream, Fields)
+  local instead = near and "; use " .. (Stream[near] and "s:" or "s.") .. near or ""
+  misuse("a stream has no field %s%s", show(key), instead)
+end
+
+function meta.__newindex(_, key)
+  misuse("a stream has no field %s that can be set", show(key))
 end
 
 function closed.__index(_, key)
@@ -111,7 +120,7 @@ local function key_of(place)
 end
 
 local function new(place, owned, owner)
-  local s = setmetatable({ _place = place, _owned = owned, _owner = owner, _entered = 0 }, meta)
+  local s = setmetatable({ _place = place, _owned = owned, _owner = owner or false, _entered = 0 }, meta)
   living[key_of(place)] = s
   return s
 end
