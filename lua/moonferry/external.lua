@@ -14,11 +14,14 @@ local numbers = require "moonferry.numbers"
 local places = require "moonferry.place"
 local stream = require "moonferry.stream"
 local tensor = require "moonferry.tensor"
+local transfer = require "moonferry.transfer"
 
 local misuse, show = errors.misuse, errors.show
 
 local BINARY = 1 -- MF_SEMAPHORE_BINARY
 local NO_WORDS = {}
+local MEMORY_OPTIONS = { device = true, nbytes = true, byte_offset = true }
+local SEMAPHORE_OPTIONS = { device = true, binary = true }
 local release = C.mf_semaphore_release
 local finalize = finalizers.of(release)
 local take_place, handle_at = places.handles("mf_semaphore *[1]", release, finalize)
@@ -67,9 +70,10 @@ end
 ---@param opts moonferry.external.MemoryOptions
 ---@return moonferry.Tensor?, string? message, number? code
 function external.tensor(fd, shape, name, opts)
-  if type(opts) ~= "table" then
-    misuse("external.tensor: options: expected a table with device and nbytes, got %s", show(opts))
+  if opts == nil then
+    misuse("external.tensor: options: expected a table with device and nbytes, got nil")
   end
+  opts = transfer.options(opts, MEMORY_OPTIONS, "external.tensor")
   local nbytes = count_of(opts.nbytes, "external.tensor: nbytes")
   local like, extents = create.describe(shape, name, opts.device)
   like[0].byte_offset = count_of(opts.byte_offset or 0, "external.tensor: byte_offset")
@@ -98,9 +102,10 @@ Semaphore.__index = Semaphore
 ---@param opts { device: string, binary: boolean? }
 ---@return moonferry.external.Semaphore?, string? message, number? code
 function external.semaphore(fd, opts)
-  if type(opts) ~= "table" then
-    misuse("external.semaphore: options: expected a table with a device, got %s", show(opts))
+  if opts == nil then
+    misuse("external.semaphore: options: expected a table with a device, got nil")
   end
+  opts = transfer.options(opts, SEMAPHORE_OPTIONS, "external.semaphore")
   local which, at, err = device.parsed(opts.device, "external.semaphore: device"), take_place(), errors.place()
   local number = numbers.small(fd, "external.semaphore: fd")
   local copy = copy_of(number)

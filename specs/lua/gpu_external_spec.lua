@@ -146,6 +146,10 @@ gpu.describe("what another API exports", function()
     refuses("wait: value: expected 0 or more, got -1", semaphore.wait, semaphore, nil, -1)
     refuses("stream", semaphore.wait, semaphore, 17, 1)
     refuses("options: expected a table", external.tensor, fd, { 2 }, "float32")
+    refuses("external.tensor: options: unknown option \"byte_ofset\"", external.tensor, fd, { 2 }, "float32",
+      { device = gpu.name, nbytes = 8, byte_ofset = 4 })
+    refuses("external.semaphore: options: unknown option \"timeline\"", external.semaphore, fd,
+      { device = gpu.name, timeline = true })
     refuses("do not fit in the memory's 4", external.tensor, fd, { 2 }, "float32", { device = gpu.name, nbytes = 4 })
     refuses("fd is -1", external.tensor, -1, { 2 }, "float32", { device = gpu.name, nbytes = 8 })
     semaphore:close()

@@ -269,7 +269,7 @@ gpu.describe("a shared buffer", function()
 
   specify("refuses misuse", function()
     refuses("share: options", context.share, context, buffer)
-    for _, name in ipairs { 0, -1, 1.5, 0.5, "1" } do
+    for _, name in ipairs { 0, -1, 1.5, 0.5, "1", 2 ^ 32, 1 / 0, 0 / 0 } do
       refuses("share: buffer: expected OpenGL's number of a buffer, got", context.share, context, name, {})
     end
     refuses("share: use", context.share, context, buffer, { device = gpu.name, use = "both" })
