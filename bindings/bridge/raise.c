@@ -11,19 +11,31 @@
 /* The Lua code that called: above the body and mf__enter. */
 #define CALLER_LEVEL 2
 
-/* Whether a function is of the file that py.exec and its like are in. The source of a text is that text. */
+/* Whether a function is of a file that calls Python for the program: py.exec and its like are in these. The source of a
+ * text is that text. */
 static int is_own(const char *source) {
-  static const char own[] = "moonferry/python.lua";
-  const char *found = *source == '@' ? strstr(source, own) : NULL;
-  return found != NULL && found[sizeof own - 1] == '\0';
+  static const char *const own[] = {"moonferry/python.lua", "moonferry/borrowed.lua", "moonferry/life.lua",
+                                    "moonferry/scope.lua", "moonferry/views.lua"};
+  for (size_t i = 0; *source == '@' && i < sizeof own / sizeof *own; i++) {
+    const char *found = strstr(source, own[i]);
+    if (found != NULL && found[strlen(own[i])] == '\0') return 1;
+  }
+  return 0;
 }
 
-/* Pushes "file:line: " of the program's line, which is what one wants to know. */
+/* Pushes "file:line: " of the program's line, which is what one wants to know. A function of C's, such as pcall, is
+ * ours where one of ours has called it; a message handler's may be as many as there is room for. */
 static void push_place(lua_State *L) {
+  enum { MOST = CALLER_LEVEL + 10 };
   lua_Debug frame;
-  int level = CALLER_LEVEL;
-  while (lua_getstack(L, level, &frame) && lua_getinfo(L, "S", &frame) && is_own(frame.source)) level++;
-  luaL_where(L, level);
+  int place = CALLER_LEVEL;
+  for (int level = place; level < MOST && lua_getstack(L, level, &frame); level++) {
+    lua_getinfo(L, "S", &frame);
+    const int own = is_own(frame.source);
+    if (own) place = level + 1;
+    if (!own && *frame.what != 'C') break;
+  }
+  luaL_where(L, place);
 }
 
 int mf__fail(lua_State *L, const char *format, ...) {

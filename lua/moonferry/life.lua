@@ -129,7 +129,8 @@ return function(py, verbs)
     if type(names) ~= "table" or #names == 0 then
       errors.misuse("py.preload: a list of modules' names is expected, not %s", errors.show(names))
     end
-    for _, name in ipairs(names) do
+    for i = 1, #names do
+      local name = names[i]
       if type(name) ~= "string" then
         errors.misuse("py.preload: a module's name is %s; a string is expected", errors.show(name))
       end

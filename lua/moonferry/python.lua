@@ -319,6 +319,9 @@ end
 ---@param state any
 ---@param control any
 function py.iterator(step, state, control)
+  if not hint.is_callable(step) then
+    errors.misuse("py.iterator: expected a function, as pairs(t) gives one, got %s", errors.show(step))
+  end
   started_or_error()
   return views.iterator(py, step, state, control)
 end

@@ -60,6 +60,17 @@ def outer():
     end)
     assert.is_false(ok)
     assert.matches("python_fault_spec.lua:" .. line + 2 .. ": $", err.where)
+    line = debug.getinfo(1).currentline
+    ok, err = pcall(function()
+      local _ = py.stream(5) -- by way of a pcall of Moonferry's
+    end)
+    assert.is_false(ok)
+    assert.matches("python_fault_spec.lua:" .. line + 2 .. ": $", err.where)
+    ok, err = pcall(function()
+      local _ = py.preload { "os", nil, nil, "sys" }
+    end)
+    assert.is_false(ok)
+    assert.matches("python_fault_spec.lua:" .. line + 7 .. ": ", err)
   end)
 
   it("tells the line of a text that names one of Moonferry's own files", function()

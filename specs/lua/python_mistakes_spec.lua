@@ -9,6 +9,8 @@ local CASES = {
   { "return py[1]", "moonferry.python has no 1" },
   { "return py.kw(5)", "py.kw: expected a table such as { dtype = \"int8\" }", "a mapping", "got 5" },
   { "return py.kw()", "py.kw: expected a table", "got nil" },
+  { "return py.iterator(5)", "py.iterator: expected a function", "got 5" },
+  { "return py.iterator {}", "py.iterator: expected a function", "got a table" },
   { "return py.kw(mf.zeros(3))", "py.kw: expected a table", "got a tensor, stream or ring" },
   { "return py.dict(mf.zeros(3))", "py.dict takes a table of values, got a tensor, stream or ring" },
   { "return py.dict(mf.ring({ 2 }))", "py.dict takes a table of values, got a tensor, stream or ring" },
