@@ -1,5 +1,6 @@
 -- What a call of Python's was given stays until that has returned, although Python may have Lua close or drop it
 -- meanwhile; and the call lets Lua go on elsewhere.
+local ffi = require "ffi"
 local mf = require "moonferry"
 local hosted = require "hosted"
 local py = require "moonferry.python"
@@ -320,5 +321,45 @@ describe("an error of CPython's own", function()
     end
     for nth = 0, 20 do seen[errors[nth].type] = true end
     assert.is_true(seen.MemoryError and seen.TypeError)
+  end)
+end)
+
+describe("Python code that C code of Lua's calls, which is no call of Python's", function()
+  it("gives Lua nobody else's time where it calls Lua itself", function()
+    py.exec [[
+import ctypes, threading
+
+def as_pointer(function):
+    global kept # for as long as C may call it
+    kept = ctypes.CFUNCTYPE(None)(function)
+    return ctypes.cast(kept, ctypes.c_void_p).value
+
+done = threading.Event()
+
+def again_and_again(function):
+    """Calls the function on a thread of its own, which wants Lua whenever it does not have it."""
+    def run():
+        while not done.is_set():
+            function()
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+]]
+    local called, others = 0, 0
+    local address = main.as_pointer(function() called = called + 1 end)
+    local thread = main.again_and_again(function() others = others + 1 end)
+    local pointer = ffi.cast("void (*)(void)", ffi.cast("uintptr_t", address))
+    local function call() pointer() end
+    jit.off(call) -- LuaJIT cannot be called below compiled code
+    while others == 0 do py.collect() end
+    local before, n = others, 0
+    call()
+    for i = 1, 3e7 do
+      n = n + i % 7
+      if others ~= before then break end
+    end
+    assert.are.same({ 1, before }, { called, others })
+    main.done.set()
+    thread.join()
   end)
 end)

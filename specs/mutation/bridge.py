@@ -6,12 +6,13 @@ that they need (forks.py); Lua's are asked by files, each in a process of its ow
 """
 
 import json
+import os
 import shlex
 import shutil
 import threading
 
 from . import find, schemata
-from .by_python import MEMORY, PYTHON, PythonSpecs, environment
+from .by_python import MEMORY, PYTHON, PythonSpecs, environment, of_device
 from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
 
@@ -20,6 +21,8 @@ FOLDERS = ("bridge", "lua", "python/lua")
 FILES = [f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((BINDINGS / folder).glob("*.c"))]
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
+GPU = ("gpu_python_spec.lua",)
+ALSO = "interpreter_spec.lua", *GPU
 UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge
 
 
@@ -30,7 +33,8 @@ class FileSpec(Spec):
 
     def environment(self, where):
         # An engine that is linked with libmoonferry has the package's, so that there is one of them.
-        return {**self.env, **environment(where), "LD_LIBRARY_PATH": str(where / "moonferry")}
+        folders = [str(where / "moonferry"), *filter(None, [self.env.get("LD_LIBRARY_PATH")])]
+        return {**self.env, **environment(where), "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 
 
 class Marked:
@@ -85,10 +89,10 @@ class Bridge(Judge):
 
     def of_files(self):
         folder = ROOT / "specs" / "lua"
-        for source in [*sorted(folder.glob("python*_spec.lua")), folder / "interpreter_spec.lua"]:
+        for source in [*sorted(folder.glob("python*_spec.lua")), *map(folder.joinpath, ALSO)]:
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
             if source.stem not in UNASKED:
-                yield FileSpec(source.stem, ["luajit", "-e", words], {})
+                yield FileSpec(source.stem, ["luajit", "-e", words], of_device("cuda") if source.name in GPU else {})
         yield FileSpec("alone", ["luajit", "specs/seams/alone.lua", "cpu"], {})
         words = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "specs/life"]
         yield FileSpec("life_level", [*words, "-k", "level or lua_close"], {"MOONFERRY_SPEC_LIVES": "1"})

@@ -109,6 +109,23 @@ def test_a_table_may_lose_its_elements_and_get_fields_meanwhile(lua):
     assert sorted(value for _, value in items) == list(range(1, 101))
 
 
+def test_a_table_may_be_laid_out_anew_without_the_elements_that_are_next(lua):
+    """What comes after an element that is gone, and has no place any more, is no question that Lua answers."""
+    t = lua.eval("{10, 20, 30, 40, 50, 60, 70, 80}")
+    values = iter(t.values())
+    assert [next(values) for _ in range(6)] == [10, 20, 30, 40, 50, 60]
+    lua.execute("local t = ... for i = 2, 8 do t[i] = nil end for i = 1, 20 do t['k' .. i] = 'field' end", t)
+    assert set(values) == {"field"}
+
+
+@pytest.mark.parametrize("fields", range(7))
+def test_a_name_that_reads_as_a_number_is_no_element(lua, fields):
+    """Wherever Lua has it: in front of the element, which has its place beside the names, or behind."""
+    make = "local t, n = {}, ... for i = 1, n do t['b' .. i] = 0 end t['1'] = 'name' t[1] = 'element' return t"
+    t = lua.execute(make, fields)
+    assert list(t.values())[0] == "element" and sorted(map(str, t))[0] == "1"
+
+
 @pytest.mark.parametrize("code", ["{}", "{ 1, 2 }", "{ a = 1 }", "{ 1, a = 1 }"])
 def test_an_iterator_lets_go_of_its_table_at_its_end(lua, code):
     t = lua.eval(code)
