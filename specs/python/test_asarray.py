@@ -52,8 +52,9 @@ def test_an_array_that_would_copy_is_refused():
     with pytest.raises(mf.ExchangeError, match=r"Old.* cannot be told not to copy"):
         mf.asarray(Old(np.arange(3.0)), copy=False)
     assert mf.ledger() == before
-    made = mf.asarray(Old(np.arange(3.0)), copy=True)
-    assert made.tolist() == [0, 1, 2] and not made.readonly
+    old = Old(np.arange(3.0))
+    made = mf.asarray(old, copy=True)
+    assert made.tolist() == [0, 1, 2] and not made.readonly and made.data_ptr != old.array.ctypes.data
 
 
 def test_narrow_elements_with_strides_are_not_copied_behind_ones_back():
@@ -199,3 +200,43 @@ def test_the_size_in_memory_counts_the_elements():
     assert sys.getsizeof(wide) == sys.getsizeof(wide[:2]) == empty + 1000
     t.close()
     assert sys.getsizeof(t) == empty
+
+
+class Lender:
+    """An array of another library's, which writes down whether it is asked for a copy."""
+
+    def __init__(self, array):
+        self.array, self.asked = array, []
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, copy=None, **more):
+        self.asked.append(copy)
+        return self.array.__dlpack__(copy=copy, **more)
+
+
+def test_tensor_with_a_dtype_asks_for_no_copy_that_it_makes_itself():
+    for dtype, asked in ((None, True), ("float64", None)):
+        lender = Lender(np.arange(3))
+        t = mf.tensor(lender, dtype)
+        assert lender.asked == [asked] and t.tolist() == [0, 1, 2]
+        lender.array[0] = 9
+        assert t.tolist() == [0, 1, 2]
+
+
+def test_an_array_that_was_not_copied_is_not_copied_here_either():
+    swapped = np.arange(3, dtype=f"{SWAPPED}i4")
+    assert mf.asarray(Told(swapped)).tolist() == [0, 1, 2]
+    with pytest.raises(mf.ExchangeError, match="order"):
+        mf.asarray(Told(swapped), copy=False)
+
+
+def test_an_array_that_was_copied_is_not_copied_again():
+    class Given:
+        def __array__(self, dtype=None, copy=None):
+            self.made = np.arange(3)
+            return self.made
+
+    given = Given()
+    assert mf.asarray(given, copy=True).data_ptr == given.made.ctypes.data

@@ -138,3 +138,10 @@ def test_memory_that_runs_backwards_or_repeats_is_copied():
     for view in (t[::-1], t.T[:, ::-1], t[:, :1].broadcast_to((2, 5)), t[::2], t[:, ::2].T):
         back = pickle.loads(pickle.dumps(view, 5))
         assert back.is_contiguous and mf.equal(back, view)
+
+
+def test_a_read_only_part_stays_read_only():
+    """Its elements are gathered in a copy, which may be written."""
+    part = mf.tensor([[1, 2, 3], [4, 5, 6]])[:, ::2].as_readonly()
+    back = pickle.loads(pickle.dumps(part))
+    assert back.readonly and back.tolist() == [[1, 3], [4, 6]]

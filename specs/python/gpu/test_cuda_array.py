@@ -313,3 +313,37 @@ def test_numbas_streams_are_streams(cuda, numba):
         assert mf.full((4,), 3, device=s.device).tolist() == [3.0] * 4
     del s
     mf.trim()
+
+
+# Work that writes waits for whoever reads.
+
+
+def reading(cuda, t, seed):
+    """A stream that is to copy what is in the tensor now, and where to."""
+    s, into = mf.Stream("cuda:0"), mf.zeros((64,), "uint8", device="cuda:0")
+    with s:
+        into[...] = t
+    return into
+
+
+def test_who_gets_the_dict_may_write(cuda, seed, monkeypatch):
+    for version in ("3", "2"):
+        monkeypatch.setenv("MOONFERRY_CUDA_ARRAY_INTERFACE", version)
+        t = mf.full((64,), 5, "uint8", device="cuda:0")
+        into = reading(cuda, t, seed)
+        writer = mf.Stream("cuda:0")
+        with writer:
+            address = t.__cuda_array_interface__["data"][0]
+        cuda.memset(address, 6, 64, writer.handle if version == "3" else 1)
+        assert into.tolist() == [5] * 64
+        mf.synchronize("cuda:0")
+
+
+def test_a_stream_that_waits_may_write(cuda, array, seed):
+    a = array(64, typestr="|u1", shape=(64,))
+    cuda.memset(a.memory, 5, 64, 1)
+    into = reading(cuda, mf.from_cuda_array(a), seed)
+    writer = mf.Stream("cuda:0")
+    t = mf.from_cuda_array(a, stream=writer)
+    cuda.memset(t.data_ptr, 6, 64, writer.handle)
+    assert into.tolist() == [5] * 64
