@@ -140,8 +140,9 @@ def test_memory_that_runs_backwards_or_repeats_is_copied():
         assert back.is_contiguous and mf.equal(back, view)
 
 
-def test_a_read_only_part_stays_read_only():
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_a_read_only_part_stays_read_only(protocol):
     """Its elements are gathered in a copy, which may be written."""
     part = mf.tensor([[1, 2, 3], [4, 5, 6]])[:, ::2].as_readonly()
-    back = pickle.loads(pickle.dumps(part))
+    back = pickle.loads(pickle.dumps(part, protocol))
     assert back.readonly and back.tolist() == [[1, 3], [4, 6]]

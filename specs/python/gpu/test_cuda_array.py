@@ -315,23 +315,13 @@ def test_numbas_streams_are_streams(cuda, numba):
     mf.trim()
 
 
-# Work that writes waits for whoever reads.
-
-
-def reading(cuda, t, seed):
-    """A stream that is to copy what is in the tensor now, and where to."""
-    s, into = mf.Stream("cuda:0"), mf.zeros((64,), "uint8", device="cuda:0")
-    with s:
-        into[...] = t
-    return into
-
-
-def test_who_gets_the_dict_may_write(cuda, seed, monkeypatch):
+def test_who_gets_the_dict_may_write_and_waits_for_whoever_reads(cuda, seed, monkeypatch):
     for version in ("3", "2"):
         monkeypatch.setenv("MOONFERRY_CUDA_ARRAY_INTERFACE", version)
         t = mf.full((64,), 5, "uint8", device="cuda:0")
-        into = reading(cuda, t, seed)
-        writer = mf.Stream("cuda:0")
+        into, writer = mf.zeros((64,), "uint8", device="cuda:0"), mf.Stream("cuda:0")
+        with mf.Stream("cuda:0"):
+            into[...] = t
         with writer:
             address = t.__cuda_array_interface__["data"][0]
         cuda.memset(address, 6, 64, writer.handle if version == "3" else 1)
@@ -339,11 +329,10 @@ def test_who_gets_the_dict_may_write(cuda, seed, monkeypatch):
         mf.synchronize("cuda:0")
 
 
-def test_a_stream_that_waits_may_write(cuda, array, seed):
+def test_a_stream_may_wait_for_what_is_read_only(cuda, array, seed):
     a = array(64, typestr="|u1", shape=(64,))
+    a.interface["data"] = (a.memory, True)
     cuda.memset(a.memory, 5, 64, 1)
-    into = reading(cuda, mf.from_cuda_array(a), seed)
-    writer = mf.Stream("cuda:0")
-    t = mf.from_cuda_array(a, stream=writer)
-    cuda.memset(t.data_ptr, 6, 64, writer.handle)
-    assert into.tolist() == [5] * 64
+    mine = mf.Stream("cuda:0")
+    t = mf.from_cuda_array(a, stream=mine)
+    assert t.readonly and cuda.read(t.data_ptr, 64, mine.handle) == b"\5" * 64
