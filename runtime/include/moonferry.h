@@ -692,8 +692,9 @@ MF_API int mf_tensor_fence(mf_tensor *t, const mf_fence *fence, int32_t use, mf_
 MF_API int mf_tensor_fence_wait(const mf_tensor *t, int32_t use, int64_t ns, int32_t *out, mf_error *err);
 
 /* mf_fence_epoch(): returns the address of a number that changes whenever some memory begins to count as ordered
- * because of mf_tensor_fence. It is for a language that keeps pointers to elements: a pointer to memory that was not
- * ordered may be used as long as the number is what it was before mf_tensor_is_ordered was called.
+ * because of mf_tensor_fence, or is taken back by mf_tensor_invalidate. It is for a language that keeps pointers to
+ * elements: a pointer to memory that was not ordered may be used as long as the number is what it was before
+ * mf_tensor_is_ordered was called.
  * Owns: the number lives as long as the library; the caller must not write it. Fails: never. Threads: any. Standard:
  * none. */
 MF_API const uint32_t *mf_fence_epoch(void);
