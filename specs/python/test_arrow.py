@@ -197,3 +197,35 @@ def test_copies_are_made_as_asked():
     with pytest.raises(TypeError, match="neither __arrow_c_array__ nor"):
         mf.from_arrow([1, 2])
     assert not mf.asarray(Given(t), copy=True).readonly and mf.asarray(Given(t)).data_ptr == t.data_ptr
+
+
+class Kept:
+    """A producer that gives the same capsules each time."""
+
+    def __init__(self, t):
+        self.capsules = t.__arrow_c_array__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.capsules
+
+
+def test_a_capsule_is_consumed_once():
+    """Whoever is given it later would release the memory of our tensor."""
+    kept = Kept(mf.tensor([1, 2, 3], "int32"))
+    schema, array = kept.capsules
+    t = mf.from_arrow(kept)
+    assert not _arrow._struct_in(schema, _arrow._Schema, b"arrow_schema").release
+    assert not _arrow._struct_in(array, _arrow._Array, b"arrow_array").release
+    with pytest.raises(mf.ExchangeError, match="the arrow_schema of a .*Kept was consumed before"):
+        mf.from_arrow(kept)
+    del kept, schema, array
+    gc.collect()
+    assert t.tolist() == [1, 2, 3]
+
+
+def test_an_array_that_another_library_consumed_is_not_read():
+    kept = Kept(mf.tensor([1, 2, 3], "int32"))
+    array = _arrow._struct_in(kept.capsules[1], _arrow._Array, b"arrow_array")
+    array.release(ctypes.addressof(array))
+    with pytest.raises(mf.ExchangeError, match="the arrow_array of a .*Kept was consumed before"):
+        mf.asarray(kept)

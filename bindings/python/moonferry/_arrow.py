@@ -29,6 +29,7 @@ class _Array(ctypes.Structure):
 
 
 _RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
+_NO_RELEASE = _RELEASE()
 _Schema._fields_ = [
     ("format", ctypes.c_char_p), ("name", c_void_p), ("metadata", c_void_p), ("flags", c_int64),
     ("n_children", c_int64), ("children", ctypes.POINTER(ctypes.POINTER(_Schema))), ("dictionary", c_void_p),
@@ -56,18 +57,32 @@ _address.restype, _address.argtypes = c_void_p, (ctypes.py_object, ctypes.c_char
 
 
 class _Owned:
-    """A struct that is ours to release."""
+    """A struct that is ours to release; one that was moved out of another, as soon as that one is marked as released.
 
-    def __init__(self, struct):
-        self.struct = struct
+    Until then both look alive, and an exception of a signal's may come between any two steps here.
+    """
 
-    def __del__(self):
-        if self.struct.release:
-            self.struct.release(ctypes.addressof(self.struct))
+    def __init__(self, struct, source=None):
+        self.struct, self._source = struct, source
+
+    def __del__(self, address_of=ctypes.addressof):  # the module's names may be gone at the interpreter's end
+        if self.struct.release and not (self._source is not None and self._source.release):
+            self.struct.release(address_of(self.struct))
 
 
 def _struct_in(capsule, kind, name):
     return kind.from_address(_address(capsule, name))
+
+
+def _taken(capsule, kind, name, what):
+    """What a capsule has, moved out: whoever is given the same capsule later finds that it was released."""
+    source = _struct_in(capsule, kind, name)
+    source._capsule = capsule  # whose memory it is
+    if not source.release:
+        raise ExchangeError(f"from_arrow: the {name.decode()} of a {what} was consumed before")
+    owned = _Owned(kind.from_buffer_copy(source), source)
+    source.release = _NO_RELEASE
+    return owned
 
 
 def _chunk_of(stream, obj):
@@ -139,15 +154,15 @@ def read(obj, copy):
     """moonferry.from_arrow."""
     what = _name(obj)
     if hasattr(obj, "__arrow_c_array__"):
-        schema_capsule, owner = obj.__arrow_c_array__()
-        schema, array = _struct_in(schema_capsule, _Schema, b"arrow_schema"), _struct_in(owner, _Array, b"arrow_array")
+        schema_capsule, capsule = obj.__arrow_c_array__()
+        held = _taken(schema_capsule, _Schema, b"arrow_schema", what)
+        owner = _taken(capsule, _Array, b"arrow_array", what)
     elif hasattr(obj, "__arrow_c_stream__"):
-        capsule = obj.__arrow_c_stream__()
-        held, owner = _chunk_of(_struct_in(capsule, _Stream, b"arrow_array_stream"), obj)
-        schema, array = held.struct, owner.struct
+        stream = _taken(obj.__arrow_c_stream__(), _Stream, b"arrow_array_stream", what)
+        held, owner = _chunk_of(stream.struct, obj)
     else:
         raise TypeError(f"from_arrow: a {what} has neither __arrow_c_array__ nor __arrow_c_stream__")
-    text, leaf, shape, first = _layout(schema, array, what)
+    text, leaf, shape, first = _layout(held.struct, owner.struct, what)
     name = _DTYPES.get(text)
     if name is None:
         kind = "a table; give one column of it" if text == "+s" else f"of Arrow's format {text!r}, which is no dtype"
