@@ -159,6 +159,8 @@ class Given:
         schema, array, s, a = structs(self.t)
         for name, value in self.fields.items():
             setattr(a, name, value)
+        if "data" in self.fields:
+            a.buffers[1] = self.fields["data"]
         if self.format:
             s.format = self.format
         if "validity" in self.fields:
@@ -186,6 +188,67 @@ def test_nulls_are_refused_and_a_bitmap_without_nulls_is_not():
 def test_what_is_no_number_is_refused(text, said):
     with pytest.raises(mf.ExchangeError, match=said):
         mf.from_arrow(Given(mf.zeros(2), format=text))
+
+
+NO_ADDRESSES = ctypes.POINTER(ctypes.c_void_p)()
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "fields", "said"),
+    [
+        ((3,), "int8", {"length": -1}, "length is -1; at least 0"),
+        ((3,), "int8", {"offset": -1}, "offset is -1; at least 0"),
+        ((3,), "bool", {"offset": -1}, "offset is -1; at least 0"),
+        ((3,), "int8", {"n_buffers": 1}, "n_buffers is 1; 2 for format 'c'"),
+        ((3,), "int8", {"buffers": NO_ADDRESSES}, "buffers is None; 2 addresses"),
+        ((3,), "int8", {"data": None}, r"buffers\[1\] is None; an address"),
+        ((3,), "int8", {"data": None, "offset": 4096}, r"buffers\[1\] is None; an address"),
+        ((3,), "bool", {"data": None}, r"buffers\[1\] is None; an address"),
+        ((3,), "int32", {"offset": 2**63 - 1}, r"\(offset, length\) is \(9223372036854775807, 3\); a range of memory"),
+        ((3,), "int8", {"length": 2**63 - 1}, r"\(offset, length\) is \(0, 9223372036854775807\); a range of memory"),
+        ((3,), "bool", {"length": 2**63 - 1}, r"\(offset, length\) is \(0, 9223372036854775807\); a range of memory"),
+        ((3,), "int8", {"format": b"\xff"}, r"format '\\\\xff', which is no dtype"),
+        ((2, 3), "int8", {"format": b"+w:three"}, "format is '.w:three'; '.w:' and a size"),
+        ((2, 3), "int8", {"format": b"+w:-3"}, "format is '.w:-3'; '.w:' and a size"),
+        ((2, 3), "int8", {"format": b"+w:" + b"9" * 20}, "'.w:' and a size"),
+        ((3,), "int8", {"format": b"+w:3"}, "the schema's n_children is 0; 1 for a list"),
+        ((2, 3), "int8", {"n_children": 2}, "the array's n_children is 2; 1 for a list"),
+        ((2, 3), "int8", {"children": ctypes.POINTER(ctypes.POINTER(_arrow._Array))()}, "the array's children is None"),
+        ((2, 3), "int8", {"length": 3}, "the length of a list's items is 6; at least 9"),
+        ((2, 3), "int8", {"offset": 1}, "the length of a list's items is 6; at least 9"),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_wrong_is_refused_by_its_name(shape, dtype, fields, said):
+    with pytest.raises(mf.ExchangeError, match=f"from_arrow: .*{said}"):
+        mf.from_arrow(Given(mf.zeros(shape, dtype), **fields))
+
+
+def test_a_type_without_a_format_and_a_list_of_itself_are_refused():
+    schema, array, s, a = structs(mf.zeros((1, 1)))
+    child, s.children[0] = s.children[0], ctypes.pointer(s)
+    items, a.children[0] = a.children[0], ctypes.pointer(a)
+    with pytest.raises(mf.ExchangeError, match="the rank is 65; at most 64"):
+        _arrow._layout(s, a, "list")
+    s.children[0], a.children[0], s.format = child, items, None
+    with pytest.raises(mf.ExchangeError, match="format is None; a string"):
+        _arrow._layout(s, a, "list")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda: 5, "__arrow_c_array__.. is 5; a tuple of two capsules"), (lambda: (1,), "is .1,.; a tuple of two"),
+        (lambda: (5, 6), "gave 5; a capsule 'arrow_schema'"),
+        (lambda: mf.zeros(2).__arrow_c_array__()[::-1], "gave <capsule .*; a capsule 'arrow_schema'"),
+    ],
+)  # fmt: skip
+def test_what_is_no_pair_of_arrows_capsules_is_refused(given, said):
+    class Odd:
+        def __arrow_c_array__(self, requested_schema=None):
+            return given()
+
+    with pytest.raises(mf.ExchangeError, match=said):
+        mf.from_arrow(Odd())
 
 
 def test_copies_are_made_as_asked():

@@ -8,6 +8,7 @@ whose array it is.
 from __future__ import annotations
 
 import ctypes
+import math
 from ctypes import c_int64, c_void_p
 
 from moonferry import _core
@@ -27,6 +28,9 @@ class _Schema(ctypes.Structure):
 class _Array(ctypes.Structure):
     pass
 
+
+_MOST_AXES = 64  # of a tensor
+_MEMORY, _MOST_BITS = 1 << 64, 1 << 60  # no address, and no array, is as large
 
 _RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
 _NO_RELEASE = _RELEASE()
@@ -76,7 +80,10 @@ def _struct_in(capsule, kind, name):
 
 def _taken(capsule, kind, name, what):
     """What a capsule has, moved out: whoever is given the same capsule later finds that it was released."""
-    source = _struct_in(capsule, kind, name)
+    try:
+        source = _struct_in(capsule, kind, name)
+    except ValueError:
+        raise ExchangeError(f"from_arrow: a {what} gave {capsule!r}; a capsule {name.decode()!r} expected") from None
     source._capsule = capsule  # whose memory it is
     if not source.release:
         raise ExchangeError(f"from_arrow: the {name.decode()} of a {what} was consumed before")
@@ -112,41 +119,95 @@ def _name(obj):
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
-def _refuse_nulls(array, what):
-    """A validity bitmap may be there without a null, and how many there are may not have been counted (-1)."""
-    if array.null_count == 0 or not array.buffers[0]:
+def _expect(true, field, value, expected, what):
+    """A field that is wrong is refused by its name."""
+    if not true:
+        raise ExchangeError(f"from_arrow: {field} is {value!r}; {expected} expected (from a {what})")
+
+
+def _capsules(given, what):
+    pair = isinstance(given, tuple) and len(given) == 2
+    _expect(pair, "__arrow_c_array__()", given, "a tuple of two capsules", what)
+    return given
+
+
+def _address_in(array, i, first, count, bits, what):
+    """Where the element ${first} of a buffer begins, or the byte that has it; of no elements NULL."""
+    if count == 0:
+        return 0
+    address = array.buffers[i] or 0
+    _expect(address, f"buffers[{i}]", None, "an address, since there are elements,", what)
+    inside = address + (first + count) * bits // 8 < _MEMORY and count * bits < _MOST_BITS
+    _expect(inside, "(offset, length)", (array.offset, array.length), "a range of memory", what)
+    return address + first * bits // 8
+
+
+def _bits(array, i, first, count, what):
+    """The bytes that have ${count} bits of a buffer, from bit ${first} on."""
+    address, size = _address_in(array, i, first, count, 1, what), (first % 8 + count + 7) // 8
+    return _core._wrap_pointer(address, (size,), None, "uint8", True, None).tobytes() if count else b""
+
+
+def _refuse_nulls(array, first, count, what):
+    """A validity bitmap may be there without a null, and how many there are may not have been counted (-1). Of a list's
+    items, only those count that are taken."""
+    if array.null_count == 0 or array.n_buffers < 1 or not array.buffers[0] or count == 0:
         return
-    bits = ctypes.string_at(array.buffers[0], (array.offset + array.length + 7) // 8)
-    valid = int.from_bytes(bits, "little") >> array.offset & ((1 << array.length) - 1)
-    nulls = array.length - bin(valid).count("1")
+    valid = int.from_bytes(_bits(array, 0, first, count, what), "little") >> first % 8 & ((1 << count) - 1)
+    nulls = count - bin(valid).count("1")
     if nulls:
         raise ExchangeError(f"from_arrow: {nulls} nulls in a {what}; a tensor has none: fill or drop them first")
 
 
+def _format_of(schema, what):
+    _expect(schema.format is not None, "format", None, "a string", what)
+    return schema.format.decode(errors="backslashreplace")
+
+
+def _check_array(array, what):
+    for field in ("length", "offset"):
+        value = getattr(array, field)
+        _expect(value >= 0, field, value, "at least 0", what)
+    _expect(array.n_buffers < 1 or array.buffers, "buffers", None, f"{array.n_buffers} addresses", what)
+
+
+def _items(schema, array, end, what):
+    """The only child of a list of fixed size, which has all items before ${end}."""
+    for struct, name in ((schema, "the schema's"), (array, "the array's")):
+        _expect(struct.n_children == 1, f"{name} n_children", struct.n_children, "1 for a list", what)
+        _expect(struct.children and struct.children[0], f"{name} children", None, "one child", what)
+    schema, array = schema.children[0].contents, array.children[0].contents
+    _check_array(array, what)
+    _expect(array.length >= end, "the length of a list's items", array.length, f"at least {end}", what)
+    return schema, array
+
+
 def _layout(schema, array, what):
     """The format of the elements, the array that has them, the shape, and which element is the first."""
-    shape, first = [array.length], array.offset
+    _check_array(array, what)
+    shape, first, count = [array.length], array.offset, array.length
     while True:
         if schema.dictionary or array.dictionary:
             raise ExchangeError(f"from_arrow: a {what} is encoded by a dictionary; cast it to the type of its values")
-        text = schema.format.decode()
-        if array.n_buffers > 0:
-            _refuse_nulls(array, what)
+        text = _format_of(schema, what)
+        _refuse_nulls(array, array.offset, array.length, what)
         if not text.startswith("+w:"):
             return text, array, shape, first
-        extent = int(text[3:])
-        schema, array = schema.children[0].contents, array.children[0].contents
+        digits = text[3:]
+        _expect(digits.isascii() and digits.isdigit() and len(digits) < 20, "format", text, "'+w:' and a size", what)
+        extent = int(digits)
+        _expect(len(shape) < _MOST_AXES, "the rank", len(shape) + 1, f"at most {_MOST_AXES}", what)
+        schema, array = _items(schema, array, (first + count) * extent if count else 0, what)
         shape.append(extent)
-        first = first * extent + array.offset
+        first, count = first * extent + array.offset, count * extent
 
 
 _BITS = [bytes(byte >> bit & 1 for bit in range(8)) for byte in range(256)]
 
 
-def _unpacked(address, first, count):
+def _unpacked(array, first, count, what):
     """Truth values, which Arrow keeps as bits, in a byte each."""
-    bits = ctypes.string_at(address + first // 8, (first % 8 + count + 7) // 8) if count else b""
-    values = b"".join(map(_BITS.__getitem__, bits))[first % 8 : first % 8 + count]
+    values = b"".join(map(_BITS.__getitem__, _bits(array, 1, first, count, what)))[first % 8 : first % 8 + count]
     return _core.frombuffer(bytearray(values)).reinterpret("bool")
 
 
@@ -154,7 +215,7 @@ def read(obj, copy):
     """moonferry.from_arrow."""
     what = _name(obj)
     if hasattr(obj, "__arrow_c_array__"):
-        schema_capsule, capsule = obj.__arrow_c_array__()
+        schema_capsule, capsule = _capsules(obj.__arrow_c_array__(), what)
         held = _taken(schema_capsule, _Schema, b"arrow_schema", what)
         owner = _taken(capsule, _Array, b"arrow_array", what)
     elif hasattr(obj, "__arrow_c_stream__"):
@@ -167,15 +228,16 @@ def read(obj, copy):
     if name is None:
         kind = "a table; give one column of it" if text == "+s" else f"of Arrow's format {text!r}, which is no dtype"
         raise ExchangeError(f"from_arrow: a {what} is {kind}")
-    count = 1
-    for extent in shape:
-        count *= extent
-    address = leaf.buffers[1] or 0
+    _expect(leaf.n_buffers >= 2, "n_buffers", leaf.n_buffers, f"2 for format {text!r}", what)
+    count = math.prod(shape)
     if name == "bool":
         if copy is False:
             raise ExchangeError("from_arrow: copy=False, but truth values of Arrow are bits, and are copied")
-        return _unpacked(address, first, count).reshape(shape)
+        return _unpacked(leaf, first, count, what).reshape(shape)
     dtype = DType(name)
-    start = address + first * dtype.itemsize if count else 0
-    made = _core._wrap_pointer(start, tuple(shape), None, dtype, True, owner)
+    start = _address_in(leaf, 1, first, count, dtype.bits, what)
+    try:
+        made = _core._wrap_pointer(start, tuple(shape), None, dtype, True, owner)
+    except (ValueError, OverflowError) as error:
+        raise ExchangeError(f"from_arrow: {error} (from a {what})") from None
     return made.copy() if copy else made
