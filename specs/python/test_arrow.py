@@ -292,3 +292,33 @@ def test_an_array_that_another_library_consumed_is_not_read():
     array.release(ctypes.addressof(array))
     with pytest.raises(mf.ExchangeError, match="the arrow_array of a .*Kept was consumed before"):
         mf.asarray(kept)
+
+
+def test_nulls_of_items_that_are_not_taken_do_not_count():
+    """A part of an array of lists says so by the list's offset and length alone; its items are all there."""
+    schema, array, _, a = structs(mf.tensor([[1, 2], [3, 4], [5, 6], [7, 8]], "int8"))
+    items = a.children[0].contents
+    bits = ctypes.create_string_buffer(b"\x7e")
+    items.buffers[0], items.null_count = ctypes.addressof(bits), 2
+    a.offset, a.length = 1, 2
+
+    class Part:
+        def __arrow_c_array__(self, requested_schema=None):
+            return schema, array
+
+    assert mf.from_arrow(Part()).tolist() == [[3, 4], [5, 6]]
+
+
+def test_nulls_of_a_part_that_was_taken_count():
+    schema, array, _, a = structs(mf.tensor([[1, 2], [3, 4], [5, 6], [7, 8]], "int8"))
+    items = a.children[0].contents
+    bits = ctypes.create_string_buffer(b"\xe7")
+    items.buffers[0], items.null_count = ctypes.addressof(bits), -1
+    a.offset, a.length = 1, 2
+
+    class Part:
+        def __arrow_c_array__(self, requested_schema=None):
+            return schema, array
+
+    with pytest.raises(mf.ExchangeError, match="2 nulls"):
+        mf.from_arrow(Part())

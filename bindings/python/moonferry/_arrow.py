@@ -190,7 +190,7 @@ def _layout(schema, array, what):
         if schema.dictionary or array.dictionary:
             raise ExchangeError(f"from_arrow: a {what} is encoded by a dictionary; cast it to the type of its values")
         text = _format_of(schema, what)
-        _refuse_nulls(array, array.offset, array.length, what)
+        _refuse_nulls(array, first, count, what)
         if not text.startswith("+w:"):
             return text, array, shape, first
         digits = text[3:]
