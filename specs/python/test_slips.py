@@ -26,6 +26,15 @@ class OneElement:
         return 1
 
 
+class Zero(int):
+    """An integer that calculates as 0."""
+
+    def __mul__(self, other):
+        return 0
+
+    __rmul__ = __mul__
+
+
 SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must say
     ("mf.synchronize()", TypeError, ["moonferry.synchronize()", "one argument"]),
     ("mf.current_stream(1, 2)", TypeError, ["moonferry.current_stream()", "2 given"]),
@@ -57,6 +66,15 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.wrap(FLOATS(), 5)", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
     ("mf.wrap(FLOATS(), 2, strides=(4,))", ValueError, ["bytes 0 to 20"]),
     ("mf.wrap(FLOATS(), 2, strides=(-1,))", ValueError, ["bytes -4 to 4"]),
+    ("mf.wrap(FLOATS(), (np.int64(5),))", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
+    ("mf.wrap(FLOATS(), np.int64(5))", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
+    ("mf.wrap(FLOATS(), np.array([3, 2]))", ValueError, ["bytes 0 to 24", "of 16 bytes"]),
+    ("mf.wrap(FLOATS(), (Zero(9),))", ValueError, ["bytes 0 to 36", "of 16 bytes"]),
+    ("mf.wrap(FLOATS(), 2, strides=(np.int64(2**62),))", ValueError, ["of 16 bytes"]),
+    ("mf.wrap(FLOATS(), 2, strides=('a',))", TypeError, ["integer", "'str'"]),
+    ("mf.wrap(FLOATS(), (2, 'a'))", TypeError, ["integer", "'str'"]),
+    ("mf.wrap(FLOATS(), -1)", ValueError, ["shape[0] is -1"]),
+    ("mf.wrap((ctypes.c_uint8 * 4)(), 2, 'uint8x4', strides=(-1,))", ValueError, ["bytes -4 to 4"]),
     ("mf.wrap((ctypes.c_uint8 * 4)(), 9, 'int4')", ValueError, ["bytes 0 to 5", "of 4 bytes"]),
     ("mf.wrap(FLOATS(), 2, 'float64')", TypeError, ["holds float32", "float64", "ctypes.cast"]),
     ("mf.wrap(HALVES(), 2, 'int32')", TypeError, ["holds uint16", "int32"]),
@@ -109,7 +127,8 @@ def test_an_array_without_axes_is_an_extent_and_an_index():
 @pytest.mark.parametrize(
     ("array", "shape", "dtype"),
     [
-        (FLOATS(), (2, 2), "float32"), (FLOATS(), 4, "float32"), ((ctypes.c_float * 2 * 3)(), (3, 2), "float32"),
+        (FLOATS(), (2, 2), "float32"), (FLOATS(), np.int64(4), "float32"), (FLOATS(), np.array(4), "float32"),
+        (FLOATS(), (np.uint8(2), 2), "float32"), (FLOATS(), 4, "float32"), ((ctypes.c_float * 2 * 3)(), (3, 2), "float32"),
         (HALVES(), 4, "bfloat16"), (HALVES(), 4, "int16"), (HALVES(), 4, "float16"), (HALVES(), (0, 99), "uint16"),
         ((ctypes.c_uint8 * 16)(), 4, "float32"), ((ctypes.c_char * 2)(), 4, "int4"),
         ((ctypes.c_long * 2)(), 2, "uint64"),

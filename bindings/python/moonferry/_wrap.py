@@ -7,6 +7,7 @@ address came from.
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 from typing import Any, NoReturn
 
@@ -51,11 +52,22 @@ def _address_of(pointer: Any) -> int:
         _refuse(pointer)
 
 
-def _sequence(value: Any, what: str) -> tuple[int, ...]:
+def _plain(value: Any) -> Any:
+    """An integer of any library's as one of Python's, so that what is checked is what the tensor has; anything else as
+    it is, for _core to refuse."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        return value
+    return int.__int__(operator.index(value))
+
+
+def _integers(value: Any, what: str) -> tuple[Any, ...]:
     try:
-        return tuple(value)
+        items = tuple(value)
     except TypeError:
-        raise TypeError(f"wrap: {what} must be a sequence of integers, not {value!r}") from None
+        if what != "shape" or not hasattr(type(value), "__index__"):
+            raise TypeError(f"wrap: {what} must be a sequence of integers, not {value!r}") from None
+        items = (value,)
+    return tuple(map(_plain, items))
 
 
 def _check_element(array: Any, dtype: DType) -> None:
@@ -70,10 +82,10 @@ def _check_element(array: Any, dtype: DType) -> None:
     raise TypeError(f"wrap: dtype: the array holds {holds}, and dtype is {dtype} ({instead})")
 
 
-def _check_extent(array: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: DType) -> None:
+def _check_extent(array: Any, shape: tuple[Any, ...], strides: tuple[Any, ...] | None, dtype: DType) -> None:
     import ctypes
 
-    if 0 in shape or not all(isinstance(extent, int) and extent > 0 for extent in shape):
+    if 0 in shape or not all(isinstance(n, int) for n in (*shape, *(strides or ()))) or min(shape, default=1) < 0:
         return
     if strides is None or len(strides) != len(shape):
         first, last = 0, 1
@@ -82,7 +94,8 @@ def _check_extent(array: Any, shape: tuple[int, ...], strides: tuple[int, ...] |
     else:
         reach = [(extent - 1) * step for extent, step in zip(shape, strides)]
         first, last = sum(step for step in reach if step < 0), sum(step for step in reach if step > 0) + 1
-    size, low, high = ctypes.sizeof(array), first * dtype.bits // 8, -(-last * dtype.bits * dtype.lanes // 8)
+    bits = dtype.bits * dtype.lanes
+    size, low, high = ctypes.sizeof(array), first * bits // 8, -(-last * bits // 8)
     if low < 0 or high > size:
         raise ValueError(f"wrap: shape: the elements take bytes {low} to {high} of an array of {size} bytes")
 
@@ -106,8 +119,8 @@ def wrap(
     Raises TypeError or ValueError.
     """
     address = _address_of(pointer)
-    extents = (shape,) if isinstance(shape, int) else _sequence(shape, "shape")
-    steps = None if strides is None else _sequence(strides, "strides")
+    extents = _integers(shape, "shape")
+    steps = None if strides is None else _integers(strides, "strides")
     if not address and 0 not in extents:
         raise ValueError(f"wrap: pointer is {pointer!r}, which is NULL; an address expected")
     if address and not _PAGE <= address < 1 << 64:
