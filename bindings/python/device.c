@@ -31,6 +31,18 @@ static int refuse_device(core_state *state, const char *text, const mf_error *er
   return -1;
 }
 
+static int parse_device(core_state *state, PyObject *name, DLDevice *out) {
+  mf_error err;
+  Py_ssize_t length;
+  const char *text = PyUnicode_AsUTF8AndSize(name, &length);
+  if (text == NULL) return -1;
+  if ((size_t)length != strlen(text)) {
+    PyErr_Format(PyExc_ValueError, "device is %R, which contains a null character", name);
+    return -1;
+  }
+  return mf_device_parse(text, out, &err) == MF_OK ? 0 : refuse_device(state, text, &err);
+}
+
 /* None (the CPU), a name, a pair of numbers, or an object whose str() is a name (torch.device). */
 /* Kept out of line, so that whoever names no device does not pay for this one's stack frame. */
 static __attribute__((noinline)) int named_device(core_state *state, PyObject *obj, DLDevice *out) {
@@ -41,11 +53,9 @@ static __attribute__((noinline)) int named_device(core_state *state, PyObject *o
                  "device must be a name such as 'cuda:0', or DLPack's pair of numbers (type, id), not %R", obj);
     return -1;
   }
-  mf_error err;
-  int rc = -1;
-  PyObject *name = PyObject_Str(obj);
-  const char *text = name == NULL ? NULL : PyUnicode_AsUTF8(name);
-  if (text != NULL) rc = mf_device_parse(text, out, &err) == MF_OK ? 0 : refuse_device(state, text, &err);
+  /* Of a str of any class its text, which is not what str() says of a member of an enumeration. */
+  PyObject *name = PyUnicode_Check(obj) ? PyUnicode_FromObject(obj) : PyObject_Str(obj);
+  const int rc = name == NULL ? -1 : parse_device(state, name, out);
   Py_XDECREF(name);
   return rc;
 }

@@ -1,5 +1,6 @@
 """Devices as the module reads and gives them."""
 
+import enum
 import sys
 
 import pytest
@@ -27,6 +28,23 @@ def test_a_name_of_any_length_is_read_to_its_end(length):
         mf.empty(2, device="x" * length)
     shown = "x" * min(length, 64)
     assert str(error.value) == f'device is "{shown}"; a name such as "cpu", "cuda:0" or "rocm:0" expected'
+
+
+@pytest.mark.parametrize("name", ["cpu\0", "cpu\0:7", "\0", "cuda:0\0x"])
+def test_a_name_with_a_null_character_is_refused(name):
+    for read in (mf.Device, mf.device_count, lambda name: mf.empty(2, device=name)):
+        with pytest.raises(ValueError) as error:
+            read(name)
+        assert str(error.value) == f"device is {name!r}, which contains a null character"
+
+
+def test_a_member_of_an_enumeration_of_names_is_its_name():
+    class Places(str, enum.Enum):
+        HOST = "cpu"
+        PINNED = "cuda_host"
+
+    assert mf.Device(Places.HOST) is mf.Device("cpu") and mf.zeros(2, device=Places.HOST).device == "cpu"
+    assert mf.Device(Places.PINNED) is mf.Device("cuda_host:0")
 
 
 def test_the_hosts_device_is_one_object_which_is_made_once(monkeypatch):
