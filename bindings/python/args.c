@@ -188,16 +188,16 @@ static bool is_common(DLDataType dtype) {
   }
 }
 
-/* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of, names that are not usual included. */
+/* A dtype by name, or anything that moonferry._dtype.resolve makes a DType of, names that are not usual included. What
+ * has a class of its own, as a DType, may be of any width. */
 int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   mf_error err;
-  if (PyUnicode_CheckExact(obj)) {
+  if (PyUnicode_Check(obj)) {
     Py_ssize_t length;
     const char *text = PyUnicode_AsUTF8AndSize(obj, &length);
     if (text == NULL) return -1;
-    if ((size_t)length == strlen(text) && mf_dtype_parse(text, out, &err) == MF_OK && is_common(*out)) return 0;
-  } else if (PyUnicode_Check(obj)) {
-    return core_dtype_name(state, obj, out);
+    const bool known = (size_t)length == strlen(text) && mf_dtype_parse(text, out, &err) == MF_OK;
+    if (known && (!PyUnicode_CheckExact(obj) || is_common(*out))) return 0;
   }
   PyObject *resolve = core_once_get(&state->dtype_resolve);
   if (resolve == NULL) resolve = core_once_set(&state->dtype_resolve, dtype_module("resolve"));

@@ -1,6 +1,7 @@
 """DType and Device: strings that know their numbers."""
 
 import copy
+import enum
 import gc
 import pickle
 import sys
@@ -79,6 +80,34 @@ def test_a_dtype_is_given_in_many_ways(given, name):
     t = mf.empty((1,), given)
     assert t.dtype == name
     assert mf.empty((1,), t.dtype).dtype is t.dtype
+
+
+class Kinds(str, enum.Enum):
+    """Names, of which str() says something else."""
+
+    USUAL = "float32"
+    NUMPYS = "f4"
+    RARE = "uint27"
+    NONE = "float"[:4]
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        (Kinds.USUAL, "float32"), (Kinds.NUMPYS, "float32"), (Kinds.RARE, "uint27"),
+        (np.str_("f4"), "float32"), (np.str_("double"), "float64"), (np.str_("bool_"), "bool"), (np.str_("=i2"), "int16"),
+    ],
+)  # fmt: skip
+def test_a_name_may_be_a_str_of_any_class(given, name):
+    assert mf.DType(given) is mf.DType(name) and type(mf.DType(name)) is mf.DType
+    assert mf.empty(1, given).dtype == mf.frombuffer(b"", given).dtype == name
+
+
+@pytest.mark.parametrize("given", [Kinds.NONE, np.str_("floaty"), np.str_("int8\0")])
+def test_a_str_of_any_class_that_is_no_name_is_refused(given):
+    for read in (mf.DType, lambda name: mf.empty(1, name)):
+        with pytest.raises(TypeError, match="there is no dtype"):
+            read(given)
 
 
 def test_torch_dtypes_are_taken(torch):

@@ -36,7 +36,7 @@ class DType(str):
     def __new__(cls, dtype: Any) -> DType:
         if type(dtype) is cls:
             return dtype
-        name = dtype if isinstance(dtype, str) else _name_of(dtype)
+        name = str.__str__(dtype) if isinstance(dtype, str) else _name_of(dtype)
         known = _dtypes.get(name)
         if known is None:
             known = cls._make(name)
@@ -45,13 +45,13 @@ class DType(str):
     @classmethod
     def _make(cls, name: str) -> DType:
         try:
-            code, bits, lanes, itemsize = _core._dtype_parse(str(name))
+            code, bits, lanes, itemsize = _core._dtype_parse(name)
         except TypeError:
-            return _named(str(name))
+            return _named(name)
         self = str.__new__(cls, name)
         for attribute, value in zip(cls.__slots__, (code, bits, lanes, itemsize)):
             object.__setattr__(self, attribute, value)
-        return _dtypes.setdefault(str(name), self)
+        return _dtypes.setdefault(name, self)
 
     @property
     def name(self) -> str:
