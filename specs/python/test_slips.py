@@ -14,6 +14,8 @@ import pytest
 import moonferry as mf
 
 FLOATS, HALVES = ctypes.c_float * 4, ctypes.c_uint16 * 4
+OTHER = "__ctype_be__" if sys.byteorder == "little" else "__ctype_le__"
+SWAPPED, BYTES = getattr(ctypes.c_int16, OTHER) * 2, getattr(ctypes.c_uint8, OTHER, ctypes.c_uint8) * 2
 
 
 class OneElement:
@@ -66,6 +68,8 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("mf.wrap(FLOATS(), 5)", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
     ("mf.wrap(FLOATS(), 2, strides=(4,))", ValueError, ["bytes 0 to 20"]),
     ("mf.wrap(FLOATS(), 2, strides=(-1,))", ValueError, ["bytes -4 to 4"]),
+    ("mf.wrap(SWAPPED(), 2, 'int16')", TypeError, ["holds int16", "in the other order", "asarray"]),
+    ("mf.wrap(SWAPPED(), 2, 'uint16')", TypeError, ["holds int16", "in the other order", "asarray"]),
     ("mf.wrap(FLOATS(), (np.int64(5),))", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
     ("mf.wrap(FLOATS(), np.int64(5))", ValueError, ["bytes 0 to 20", "of 16 bytes"]),
     ("mf.wrap(FLOATS(), np.array([3, 2]))", ValueError, ["bytes 0 to 24", "of 16 bytes"]),
@@ -128,7 +132,8 @@ def test_an_array_without_axes_is_an_extent_and_an_index():
     ("array", "shape", "dtype"),
     [
         (FLOATS(), (2, 2), "float32"), (FLOATS(), np.int64(4), "float32"), (FLOATS(), np.array(4), "float32"),
-        (FLOATS(), (np.uint8(2), 2), "float32"), (FLOATS(), 4, "float32"), ((ctypes.c_float * 2 * 3)(), (3, 2), "float32"),
+        (FLOATS(), (np.uint8(2), 2), "float32"), (BYTES(), 2, "uint8"), (FLOATS(), 4, "float32"),
+        ((ctypes.c_float * 2 * 3)(), (3, 2), "float32"),
         (HALVES(), 4, "bfloat16"), (HALVES(), 4, "int16"), (HALVES(), 4, "float16"), (HALVES(), (0, 99), "uint16"),
         ((ctypes.c_uint8 * 16)(), 4, "float32"), ((ctypes.c_char * 2)(), 4, "int4"),
         ((ctypes.c_long * 2)(), 2, "uint64"),

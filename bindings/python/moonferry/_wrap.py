@@ -11,7 +11,7 @@ import operator
 import sys
 from typing import Any, NoReturn
 
-from moonferry import _core
+from moonferry import _core, _typestr
 from moonferry._convert import describe
 from moonferry._core import Tensor
 from moonferry._dtype import DType
@@ -74,6 +74,10 @@ def _check_element(array: Any, dtype: DType) -> None:
     """Integers of one width stand for each other, and for what C has no type for."""
     with memoryview(array) as memory:
         kind, bits = _KINDS.get(memory.format.lstrip("<>=@")), 8 * memory.itemsize
+        swapped = bits > 8 and _typestr.is_swapped(memory.format)
+    if kind is not None and swapped:
+        instead = "asarray makes a copy in this machine's order"
+        raise TypeError(f"wrap: pointer: the array holds {kind}{bits} with the bytes in the other order; {instead}")
     holds = DType(f"{kind or 'uint'}{bits}")
     as_bits = holds.kind in "iu" and holds.bits == dtype.bits and dtype not in _FLOATS
     if kind is None or holds == dtype or as_bits:
