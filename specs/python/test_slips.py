@@ -91,6 +91,23 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
 ]
 
 
+COPIES = (0, 1, 1.0, np.False_, np.True_, "no", np.array([1, 2]))
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=repr)
+@pytest.mark.parametrize("call", [mf.asarray, mf.from_arrow, mf.from_dlpack, mf.Tensor.__array__, mf.Tensor.__dlpack__])
+def test_what_is_only_equal_to_true_or_false_does_not_say_whether_to_copy(call, copy):
+    with pytest.raises(TypeError, match="copy must be True, False or None, not "):
+        call(mf.zeros(3), copy=copy)
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=repr)
+@pytest.mark.parametrize("obj", [[1, 2], bytearray(2), np.zeros(2)], ids=lambda obj: type(obj).__name__)
+def test_nor_of_what_is_no_tensor(obj, copy):
+    with pytest.raises(TypeError, match="copy must be True, False or None, not "):
+        mf.asarray(obj, copy=copy)
+
+
 @pytest.mark.parametrize(("typed", "kind", "said"), SAID)
 def test_a_slip_is_told(typed, kind, said):
     t = mf.tensor([[1, 2, 3], [4, 5, 6]], "float32")

@@ -198,8 +198,9 @@ def from_arrow(obj: Any, /, *, copy: builtins.bool | None = None) -> Tensor:
     neither method.
     Standard: Arrow PyCapsule interface.
     """
-    from moonferry import _arrow
+    from moonferry import _arrow, _convert
 
+    _convert.check_copy(copy)
     return _arrow.read(obj, copy)
 
 

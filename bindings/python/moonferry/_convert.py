@@ -32,6 +32,12 @@ def describe(obj):
     return describe_class(type(obj))
 
 
+def check_copy(copy):
+    """What equals True or False, as 0 and NumPy's do, is neither: with `is` it would mean something else."""
+    if not any(copy is known for known in (None, True, False)):
+        raise TypeError(f"copy must be True, False or None, not {copy!r}")
+
+
 def _is_buffer(obj):
     try:
         memoryview(obj).release()
@@ -281,8 +287,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     Raises TypeError if obj is none of these; ExchangeError if it has nulls or masked elements, which a tensor has not.
     Standard: array API 2025.12, asarray; PEP 3118.
     """
-    if copy not in (None, True, False):
-        raise TypeError(f"copy must be True, False or None, not {copy!r}")
+    check_copy(copy)
     made = _from_array(obj, dtype, device, copy)
     if made is not None:
         return made
@@ -401,8 +406,7 @@ def to_numpy(t, dtype=None, copy=None):
     """Tensor.__array__."""
     import numpy
 
-    if copy not in (None, True, False):
-        raise TypeError(f"copy must be True, False or None, not {copy!r}")
+    check_copy(copy)
     if _on_gpu(t):
         raise TypeError(f'__array__: the tensor is on {t.device}; to("cpu") copies it to the host')
     made = _numpy_view(numpy, t)
