@@ -168,3 +168,16 @@ def test_a_device_is_its_name():
     assert isinstance(device, mf.Device) and isinstance(device, str)
     assert device == "cpu" and (device.type, device.id) == (1, 0)
     assert pickle.loads(pickle.dumps(device)) == device
+
+
+def test_a_class_of_ones_own_makes_no_dtype_and_no_device_of_its_own():
+    """There is one object for a name; it was of the class that asked first."""
+
+    class Kind(mf.DType):
+        pass
+
+    class Place(mf.Device):
+        pass
+
+    assert type(Kind("uint29")) is mf.DType and Kind("uint29") is mf.DType("uint29")
+    assert type(Place("cuda:29")) is mf.Device and Place("cuda:29") is mf.Device("cuda:29")

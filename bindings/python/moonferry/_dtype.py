@@ -42,14 +42,14 @@ class DType(str):
             known = cls._make(name)
         return known
 
-    @classmethod
-    def _make(cls, name: str) -> DType:
+    @staticmethod
+    def _make(name: str) -> DType:
         try:
             code, bits, lanes, itemsize = _core._dtype_parse(name)
         except TypeError:
             return _named(name)
-        self = str.__new__(cls, name)
-        for attribute, value in zip(cls.__slots__, (code, bits, lanes, itemsize)):
+        self = str.__new__(DType, name)  # whatever class asked: it is what everybody is given
+        for attribute, value in zip(DType.__slots__, (code, bits, lanes, itemsize)):
             object.__setattr__(self, attribute, value)
         return _dtypes.setdefault(name, self)
 
@@ -122,12 +122,12 @@ class Device(str):
             known = cls._make(device)
         return known
 
-    @classmethod
-    def _make(cls, device: Any) -> Device:
+    @staticmethod
+    def _make(device: Any) -> Device:
         kind, index, name = _core._device_parse(device)
         self = _devices.get(name)
         if self is None:
-            self = str.__new__(cls, name)
+            self = str.__new__(Device, name)
             object.__setattr__(self, "type", kind)
             object.__setattr__(self, "id", index)
             self = _devices.setdefault(name, self)
