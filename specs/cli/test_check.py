@@ -268,9 +268,10 @@ def test_words(tmp_path):
     assert check(tmp_path).returncode == 2
     done = check(tmp_path, "--rule", "nonsense", "numpy")
     assert done.returncode == 2 and "there is no rule 'nonsense'" in done.stderr
-    for seconds in ("0", "-1", "x"):
-        done = check(tmp_path, "--seconds", seconds, "numpy")
-        assert done.returncode == 2 and "argument --seconds: " in done.stderr and seconds in done.stderr
+    for option in ("--seconds", "--import-seconds"):
+        for seconds in ("0", "-1", "x", "inf", "nan", "1e300", "1000001"):
+            done = check(tmp_path, option, seconds, "numpy")
+            assert done.returncode == 2 and f"argument {option}: " in done.stderr and seconds in done.stderr
     for module in ("./numpy.py", "numpy/fft", ""):
         done = check(tmp_path, module)
         assert done.returncode == 2 and f"{module!r} is no name of a module, as import takes it" in done.stderr

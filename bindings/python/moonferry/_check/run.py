@@ -24,6 +24,7 @@ from .rules import RULES, Rule
 from .server import Answer, serve
 
 BAD = ("broken", "crashed", "hung")
+LONGEST = 1_000_000
 
 
 class Unable(Exception):
@@ -135,10 +136,10 @@ def as_json(options: argparse.Namespace, found: Found) -> str:
 
 
 def duration(text: str) -> float:
-    """Seconds, of which there must be some."""
+    """Seconds, of which there must be some, and no more than an operating system waits for."""
     seconds = float(text)
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError(f"{text} s; more than 0 expected")
+    if not 0 < seconds <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} s; more than 0 and at most {LONGEST} expected")
     return seconds
 
 
