@@ -254,6 +254,27 @@ def test_a_library_whose_import_hangs(tmp_path):
     assert "mine cannot be checked: importing it did not end within 0.5 s" in done.stderr
 
 
+# Ends the process that runs the rules, after the fork in which an array was made and one rule's.
+ENDS = """
+import os
+forks = []
+
+def after():
+    forks.append(None)
+    if len(forks) == 3:
+        os._exit(3)
+
+os.register_at_fork(after_in_parent=after)
+"""
+
+
+def test_a_library_that_ends_the_process_that_runs_the_rules(tmp_path):
+    """Each rule that is left has a process of its own."""
+    names = ["contents", "strides", "flags", "device"]
+    rules, _, status = results(tmp_path, *(f"--rule={name}" for name in names), library(tmp_path, GOOD + ENDS))
+    assert [rules[name]["result"] for name in names] == ["holds"] * 4 and status == 0
+
+
 def test_make(tmp_path):
     name = library(tmp_path, WRAPPED.replace("def asarray", "def build"))
     assert check(tmp_path, "--rule", "contents", name).returncode == 0, "made by from_dlpack"

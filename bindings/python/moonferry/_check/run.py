@@ -8,6 +8,7 @@ hold, 1 some are broken, 2 it could not be checked.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -58,13 +59,15 @@ class Server:
 
     def ask(self, name: str) -> Answer:
         assert self.child.stdin is not None
-        self.child.stdin.write(name + "\n")
-        self.child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died, which the answer says
+            self.child.stdin.write(name + "\n")
+            self.child.stdin.flush()
         return self.read() or {"result": "crashed", "seen": "the process that runs the rules has died"}
 
     def close(self) -> None:
         assert self.child.stdin is not None
-        self.child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
         self.child.wait()
 
 
