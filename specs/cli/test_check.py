@@ -130,6 +130,18 @@ def test_a_reader_of_the_list_may_leave(tmp_path):
     assert done.stdout.count("\n") == 1 and done.stderr == "" and done.returncode == 0
 
 
+@pytest.mark.parametrize("words", ["--all", "--json"])
+def test_a_reader_of_the_results_may_leave(tmp_path, words):
+    """Before the first line is written, in a pipe that has no reader from the start."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    env = {**os.environ, "MOONFERRY_PYTHON": sys.executable}
+    done = subprocess.run([MOONFERRY, "check", words, "--rule", "strides", "numpy"], env=env, cwd=tmp_path,
+                          stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
 def test_one_s_own_module_in_the_working_folder(tmp_path):
     rules, found, status = results(tmp_path, library(tmp_path, GOOD))
     assert (bad(rules), status) == ({"size-0-null": "broken", "refusal-kind": "broken"}, 0)

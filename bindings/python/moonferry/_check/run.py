@@ -176,17 +176,22 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def list_rules(chosen: list[Rule]) -> int:
-    """The rules, to a reader that may leave before the end, as head does."""
-    try:
-        print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says so once more when it ends
+    print("\n".join(f"{r.name:<22}{r.level:<8}{r.standard}: {r.text}" for r in chosen), flush=True)
     return 0
 
 
 def main(words: list[str], start: list[str]) -> int:
-    """`start`: what comes between the interpreter and `words` to get here again."""
+    """`start`: what comes between the interpreter and `words` to get here again. A reader may leave before the end, as
+    head does: then nobody is left to check for."""
     options = parse(words)
+    try:
+        return run(options, start)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says so once more when it ends
+        return 0 if options.list else 2
+
+
+def run(options: argparse.Namespace, start: list[str]) -> int:
     options.start = start
     if options.serve:
         serve(options.module, options.make, options.seconds)
@@ -206,6 +211,7 @@ def main(words: list[str], start: list[str]) -> int:
         print(f"moonferry check: {options.module} cannot be checked: {why}", file=sys.stderr)
         return 2
     bad = [answer for _, answer in found if answer["result"] in BAD]
-    print(as_json(options, found) if options.json else "\n" * bool(bad or options.all) + summary(options, found))
+    told = as_json(options, found) if options.json else "\n" * bool(bad or options.all) + summary(options, found)
+    print(told, flush=True)
     counted = ("must", "should") if options.strict else ("must",)
     return int(any(a["result"] in BAD and (r.level in counted or a["result"] != "broken") for r, a in found))
