@@ -92,10 +92,12 @@ static int import_cuda_array(const core_import *request, mf_tensor **out) {
   PyObject *module = PyImport_ImportModule("moonferry._cuda");
   PyObject *made = module == NULL ? NULL : PyObject_CallMethod(module, "from_cuda_array", "(O)", request->x);
   Py_XDECREF(module);
-  if (made == NULL) return -1;
-  *out = mf_tensor_retain(core_handle(made));
-  Py_DECREF(made);
-  return 0;
+  const bool good = made != NULL && core_is_tensor(made);
+  if (made != NULL && !good)
+    PyErr_SetString(PyExc_TypeError, "moonferry._cuda.from_cuda_array did not give a Tensor");
+  if (good) *out = mf_tensor_retain(core_handle(made));
+  Py_XDECREF(made);
+  return good ? 0 : -1;
 }
 
 /* An AttributeError is set: if __dlpack__ is what is missing, another way is taken, or a better error raised. */

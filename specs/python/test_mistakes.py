@@ -59,6 +59,15 @@ def test_equal_needs_an_asarray_that_gives_a_tensor(monkeypatch, arguments):
         mf.equal(*arguments(mf.tensor([1.0])))
 
 
+def test_an_import_needs_a_from_cuda_array_that_gives_a_tensor(monkeypatch):
+    class Array:
+        __cuda_array_interface__ = {}
+
+    monkeypatch.setattr("moonferry._cuda.from_cuda_array", lambda x: x)
+    with pytest.raises(TypeError, match="from_cuda_array did not give a Tensor"):
+        mf.from_dlpack(Array())
+
+
 def test_into_takes_a_class_with_from_dlpack_beside_it():
     t = mf.tensor([[1.0, 2.0], [3.0, 4.0]])
     made = mf.into(np.ndarray, t.T)
