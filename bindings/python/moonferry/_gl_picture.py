@@ -40,6 +40,7 @@ FORMATS: dict[str, tuple[int, int, str, int]] = {
 UNPACK = (0x88EC, 0x88EF, 0x0CF2, 0x0CF5, (0x0CF0, 0x0CF1, 0x0CF3, 0x0CF4))
 PACK = (0x88EB, 0x88ED, 0x0D02, 0x0D05, (0x0D00, 0x0D01, 0x0D03, 0x0D04))
 _TEXTURE_2D, _TEXTURE_BINDING_2D = 0x0DE1, 0x8069
+_GPUS = (2, 10)  # DLPack's cuda and rocm
 
 
 @contextlib.contextmanager
@@ -89,6 +90,8 @@ def _picture(t: moonferry.Tensor, format: tuple[int, int, str, int]) -> tuple[in
 
 def upload(context: Any, texture: int, t: moonferry.Tensor, format: str, x: int, y: int) -> None:
     known = _format(format)
+    if t.device.type in _GPUS:
+        raise ValueError(f"t is on {t.device}; memory that the host can read expected, as t.to('cpu') has it")
     height, width, unit, pitch = _picture(t, known)
     t.acquire("host", False)
     size, call = t.itemsize, context.call

@@ -142,8 +142,8 @@ class Context:
     def upload(self, texture: int, t: moonferry.Tensor, format: str, x: int = 0, y: int = 0) -> None:
         """The elements of t, height x width x channels, to the image of a 2D texture that has storage, from pixel x, y
         on. Rows may lie any number of elements apart, in either direction: row 0 is OpenGL's lowest. Returns when
-        OpenGL has taken them. format: a name of gl.formats. Raises ValueError for another dtype or shape, or pixels
-        that are not compact."""
+        OpenGL has taken them. format: a name of gl.formats. Raises ValueError for another dtype or shape, pixels that
+        are not compact, and a GPU's memory."""
         upload(self, texture, t, format, x, y)
 
     def reader(
