@@ -173,6 +173,32 @@ def test_pictures_go_up_and_back(context, route, format):
     assert call("GetError")() in (None, 0)
 
 
+def test_a_picture_that_is_closed_while_opengl_reads_it_stays(context, monkeypatch):
+    name, t = texture(13, 7), mf.zeros((7, 13, 4), "uint8")
+    take, held = context.call["TexSubImage2D"], []
+
+    def close_and_take(*arguments):
+        t.close()
+        held.append(mf.ledger().storages)
+        take(*arguments)
+
+    monkeypatch.setitem(context.call, "TexSubImage2D", close_and_take)
+    before = mf.ledger().storages
+    context.upload(name, t, "rgba8")
+    assert held == [before] and mf.ledger().storages == before - 1
+
+
+def test_memory_that_is_pinned_stays_to_the_end_of_the_block(context, monkeypatch):
+    t = mf.zeros((1024,), "float32", pages=True)
+    monkeypatch.setattr(context, "pinned_memory", None)
+    monkeypatch.setattr(context, "_pin", lambda name, t: None)
+    before = mf.ledger().storages
+    with context.pinned(t):
+        t.close()
+        assert mf.ledger().storages == before
+    assert mf.ledger().storages == before - 1
+
+
 def test_a_buffer_over_a_tensors_own_memory(context):
     t = mf.zeros((1024,), "float32", pages=True)
     if context.pinned_memory:

@@ -92,6 +92,7 @@ def upload(context: Any, texture: int, t: moonferry.Tensor, format: str, x: int,
     known = _format(format)
     if t.device.type in _GPUS:
         raise ValueError(f"t is on {t.device}; memory that the host can read expected, as t.to('cpu') has it")
+    t = t[...]  # which nobody else can close while OpenGL reads
     height, width, unit, pitch = _picture(t, known)
     t.acquire("host", False)
     size, call = t.itemsize, context.call

@@ -161,7 +161,7 @@ class Context:
             raise RuntimeError(self.pinned_memory)
         if not t.is_contiguous or str(t.device) != "cpu":
             raise ValueError(f"t has strides {t.strides} on {t.device}; a compact tensor on the cpu expected")
-        name = ctypes.c_uint32()
+        name, t = ctypes.c_uint32(), t[...]  # which nobody else can close
         delete, at = self.call["DeleteBuffers"], ctypes.byref(name)
         try:
             self.call["GenBuffers"](1, at)
