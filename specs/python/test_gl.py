@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import moonferry as mf
+from moonferry import _gl_calls
 
 # Not for longer: a folder `torch` lies there, which other specs would take for PyTorch where that is not installed.
 with pytest.MonkeyPatch.context() as patch:
@@ -269,3 +270,10 @@ def test_a_fence_for_which_there_is_no_memory_is_none(context):
         assert allocated.blocks_left_by(functools.partial(attempt, nth)) < 50 and mf.ledger() == ledger
         nth += 1
     assert nth > 1
+
+
+def test_a_drivers_error_has_its_call_and_its_number():
+    error = _gl_calls.Error(-11, 719, b"cuGraphicsMapResources", b"cuGraphicsMapResources answered 719")
+    with pytest.raises(mf.DriverError, match="^cuGraphicsMapResources answered 719$") as raised:
+        error.check(-11)
+    assert (raised.value.call, raised.value.code) == ("cuGraphicsMapResources", 719)

@@ -30,7 +30,9 @@ class Error(ctypes.Structure):
         if status == 0:
             return
         if status == _EDRIVER:
-            raise moonferry.DriverError(self.text())
+            error: Any = moonferry.DriverError(self.text())
+            error.call, error.code = (self.call or b"").decode(), self.driver_code
+            raise error
         known = {_ENOMEM: MemoryError, _EDTYPE: TypeError, _EDEVICE: RuntimeError, _ECAPTURE: RuntimeError}
         raise known.get(status, ValueError)(self.text())
 
