@@ -174,6 +174,32 @@ def test_pictures_go_up_and_back(context, route, format):
     assert call("GetError")() in (None, 0)
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        ({"x": 2**32}, ValueError, "x is 4294967296; -2147483648 to 2147483647 expected"),
+        ({"y": -(2**63)}, ValueError, "y is -9223372036854775808; -2147483648 to 2147483647 expected"),
+        ({"texture": 2**32}, ValueError, "texture is 4294967296; 0 to 4294967295 expected"),
+        ({"texture": -1}, ValueError, "texture is -1; 0 to 4294967295 expected"),
+        ({"x": "1"}, TypeError, "x is '1'; an integer expected"), ({"y": True}, TypeError, "y is True; an integer"),
+        ({"texture": 1.5}, TypeError, "texture is 1.5; an integer expected"),
+    ],
+)  # fmt: skip
+def test_a_number_is_given_to_opengl_whole_or_not_at_all(context, words, kind, said):
+    """Of one that was too large for it, OpenGL got the low bits: pixel 0, or another texture."""
+    with pytest.raises(kind, match=said):
+        context.upload(**{"texture": texture(13, 7), "t": mf.zeros((7, 13, 4), "uint8"), "format": "rgba8", **words})
+    if "texture" not in words:
+        reader = context.reader(13, 7)
+        with pytest.raises(kind, match=said):
+            reader.read(**words)
+        assert reader.close()
+    elif kind is ValueError:
+        for share, what in ((context.share, "buffer"), (context.share_texture, "texture")):
+            with pytest.raises(ValueError, match=f"{what} is {words['texture']}; OpenGL's number of a {what} expected"):
+                share(words["texture"], "cuda")
+
+
 def test_a_picture_that_is_closed_while_opengl_reads_it_stays(context, monkeypatch):
     name, t = texture(13, 7), mf.zeros((7, 13, 4), "uint8")
     take, held = context.call["TexSubImage2D"], []

@@ -8,6 +8,7 @@ It must not know what is drawn.
 from __future__ import annotations
 
 import ctypes
+import operator
 import warnings
 from ctypes import POINTER, byref, c_char, c_char_p, c_int32, c_int64, c_ssize_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
@@ -16,6 +17,7 @@ import moonferry
 from moonferry import _core
 
 _EINVAL, _ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -1, -2, -7, -9, -11, -12
+NAME_MAX = 2**32 - 1  # of a buffer or a texture
 _CURRENT, _DEFAULT, _CPU, _ROCM = 0, 1, 1, 10
 
 
@@ -184,6 +186,16 @@ def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
     return like, array
 
 
+def whole(value: Any, what: str, least: int = -(2**31), most: int = 2**31 - 1) -> int:
+    """An integer that OpenGL's functions take as it is; of a larger one ctypes would give them the low bits."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{what} is {value!r}; an integer expected")
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{what} is {number}; {least} to {most} expected")
+    return number
+
+
 def check_route(route: str | None) -> None:
     """Refuses what is no route."""
     if route not in (None, "mapped", "copied"):
@@ -192,7 +204,7 @@ def check_route(route: str | None) -> None:
 
 def shared_device(number: object, what: str, device: str, use: str | None, route: str | None) -> Device:
     """The device that is to share a buffer or a texture of OpenGL's; checks the other arguments, too."""
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= NAME_MAX:
         raise ValueError(f"{what} is {number!r}; OpenGL's number of a {what} expected")
     if use not in (None, "read", "discard"):
         raise ValueError(f"use is {use!r}; 'read', 'discard' or None expected")

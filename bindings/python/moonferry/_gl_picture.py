@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import moonferry
-from moonferry._gl_calls import C, unwrap
+from moonferry._gl_calls import NAME_MAX, C, unwrap, whole
 
 # What a tensor's elements are to OpenGL: format, type, dtype, and channels: with 0 an element is a whole pixel.
 FORMATS: dict[str, tuple[int, int, str, int]] = {
@@ -92,12 +92,14 @@ def upload(context: Any, texture: int, t: moonferry.Tensor, format: str, x: int,
     known = _format(format)
     if t.device.type in _GPUS:
         raise ValueError(f"t is on {t.device}; memory that the host can read expected, as t.to('cpu') has it")
+    name, x, y = whole(texture, "texture", 0, NAME_MAX), whole(x, "x"), whole(y, "y")
     t = t[...]  # which nobody else can close while OpenGL reads
     height, width, unit, pitch = _picture(t, known)
     t.acquire("host", False)
     size, call = t.itemsize, context.call
-    rows = height if pitch >= width * unit and pitch % unit == 0 else 1
-    with bound(context, texture), store(context, UNPACK, 0, pitch // unit if rows > 1 else 0):
+    in_one = pitch >= width * unit and pitch % unit == 0 and pitch // unit < 1 << 31
+    rows = height if in_one else 1
+    with bound(context, name), store(context, UNPACK, 0, pitch // unit if rows > 1 else 0):
         for row in range(0, height, max(rows, 1)):
             data = t.data_ptr + row * pitch * size
             call["TexSubImage2D"](_TEXTURE_2D, 0, x, y + row, width, rows, known[0], known[1], data)
@@ -116,6 +118,7 @@ class Reader:
     def read(self, x: int = 0, y: int = 0) -> None:
         """Queues a read of the frame buffer that is bound for reading, from pixel x, y on. The picture that latest gave
         stays as it is for as many more reads as there are slots but one."""
+        x, y = whole(x, "x"), whole(y, "y")
         try:
             i = self._queue(x, y)
             self.ring.done(write=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import moonferry
 from moonferry import _gl_picture as picture
-from moonferry._gl_calls import C, Error, Registration, shared_device, stream_number, sweep, unwrap
+from moonferry._gl_calls import C, Error, Registration, shared_device, stream_number, sweep, unwrap, whole
 
 _TEXTURE_2D = 0x0DE1
 _WIDTH, _HEIGHT, _INTERNAL_FORMAT = 0x1000, 0x1001, 0x1003
@@ -84,6 +84,7 @@ class SharedTexture:
         sweep(self._context._dropped)
 
     def _by_driver(self, call: Any, t: moonferry.Tensor, stream: moonferry.Stream | None, x: int, y: int) -> None:
+        x, y = whole(x, "x"), whole(y, "y")
         error, number = Error(), stream_number(stream, self._which)
         error.check(call(self._registered.handle, unwrap(t), x, y, number, ctypes.byref(error)))
 
@@ -94,6 +95,7 @@ class SharedTexture:
 
     def _form(self, t: moonferry.Tensor, x: int, y: int) -> tuple[str, int, int]:
         """The name of its format, width and height, with the texture bound; and whether t fits."""
+        x, y = whole(x, "x"), whole(y, "y")
         internal = self._level(_INTERNAL_FORMAT)
         if internal not in _FORMATS:
             expected = "one of gl.formats with 1, 2 or 4 channels expected"

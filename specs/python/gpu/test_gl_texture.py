@@ -98,6 +98,11 @@ def test_a_part_upside_down(context, device, route):
     t.fill(9)
     shared.download(t, x=W - 1, y=H - 2)
     assert t.to("cpu").tolist() == [[[2] * 4], [[1] * 4]]
+    for x, y in ((2**64, 0), (0, -(2**32))):
+        with pytest.raises(ValueError, match="-2147483648 to 2147483647 expected"):
+            shared.upload(t, x=x, y=y)
+        with pytest.raises(ValueError, match="-2147483648 to 2147483647 expected"):
+            shared.download(t, x=x, y=y)
     for x, y in ((W, 0), (0, H - 1), (-1, 0)):
         with pytest.raises(ValueError, match="do not fit"):
             shared.upload(t, x=x, y=y)
