@@ -18,7 +18,7 @@ from moonferry import _core
 
 _EINVAL, _ENOMEM, _EDTYPE, _EDEVICE, _EDRIVER, _ECAPTURE = -1, -2, -7, -9, -11, -12
 NAME_MAX = 2**32 - 1  # of a buffer or a texture
-_CURRENT, _DEFAULT, _CPU, _ROCM = 0, 1, 1, 10
+_CURRENT, _DEFAULT, _CPU, _CUDA, _ROCM = 0, 1, 1, 2, 10
 
 
 class Error(ctypes.Structure):
@@ -278,4 +278,9 @@ def stream_number(stream: moonferry.Stream | None, which: Device) -> int:
     """What libmoonferry calls the stream of that device; None: the current one."""
     if stream is None:
         return _CURRENT
+    if not isinstance(stream, moonferry.Stream):
+        raise TypeError(f"stream is {stream!r}; a moonferry.Stream or None expected")
+    asked, own = (which.device_type, which.device_id), (stream.device.type, stream.device.id)
+    if which.device_type in (_CUDA, _ROCM) and asked != own:
+        raise ValueError(f"stream is one of {stream.device}; one of {moonferry.Device(asked)} expected")
     return _DEFAULT if stream.handle == 0 and which.device_type == _ROCM else stream.handle

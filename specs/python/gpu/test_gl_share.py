@@ -194,3 +194,17 @@ def test_ctrl_c_anywhere(context, device, route):
         count += 1
     assert count > 20
     shared.close()
+
+
+def test_a_stream_that_is_another_devices_or_none_is_refused(context, device, gpu):
+    """Its handle means something else there."""
+    buffer = opengl.buffer_of(bytes(4 * N))
+    shared, other = context.share(buffer, str(device)), mf.Stream(gpu.second)
+    with pytest.raises(ValueError, match=f"stream is one of {gpu.second}; one of {device} expected"), shared.map(other, N):
+        pass
+    with pytest.raises(TypeError, match="stream is 5; a moonferry.Stream or None expected"), shared.map(5, N):
+        pass
+    with shared.map(mf.Stream.default(device), N) as t:
+        assert t.device == device
+    del t
+    shared.close()
