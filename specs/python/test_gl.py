@@ -303,3 +303,12 @@ def test_a_drivers_error_has_its_call_and_its_number():
     with pytest.raises(mf.DriverError, match="^cuGraphicsMapResources answered 719$") as raised:
         error.check(-11)
     assert (raised.value.call, raised.value.code) == ("cuGraphicsMapResources", 719)
+
+
+def test_what_was_broken_off_while_it_was_made_has_nothing_to_close(monkeypatch):
+    """As Ctrl-C does, at the first line of the constructor."""
+    told = []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+    _gl_calls.Registration.__new__(_gl_calls.Registration)
+    gc.collect()
+    assert told == []

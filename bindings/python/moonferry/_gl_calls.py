@@ -228,6 +228,8 @@ class Registration:
     """A buffer or a texture that a GPU's driver knows until close. It is false where there is none. Where it is dropped
     without close it joins the context's list, for sweep: only the context's thread may ask the driver."""
 
+    handle = c_void_p()  # as long as an exception may come into __init__
+
     def __init__(self, what: str, dropped: list[tuple[str, c_void_p]]) -> None:
         self._what, self.handle, self._dropped = what, c_void_p(), dropped
 
