@@ -95,7 +95,8 @@ class Kinds(str, enum.Enum):
     "given, name",
     [
         (Kinds.USUAL, "float32"), (Kinds.NUMPYS, "float32"), (Kinds.RARE, "uint27"),
-        (np.str_("f4"), "float32"), (np.str_("double"), "float64"), (np.str_("bool_"), "bool"), (np.str_("=i2"), "int16"),
+        (np.str_("f4"), "float32"), (np.str_("double"), "float64"), (np.str_("bool_"), "bool"),
+        (np.str_("=i2"), "int16"),
     ],
 )  # fmt: skip
 def test_a_name_may_be_a_str_of_any_class(given, name):

@@ -200,7 +200,8 @@ def test_a_stream_that_is_another_devices_or_none_is_refused(context, device, gp
     """Its handle means something else there."""
     buffer = opengl.buffer_of(bytes(4 * N))
     shared, other = context.share(buffer, str(device)), mf.Stream(gpu.second)
-    with pytest.raises(ValueError, match=f"stream is one of {gpu.second}; one of {device} expected"), shared.map(other, N):
+    said = f"stream is one of {gpu.second}; one of {device} expected"
+    with pytest.raises(ValueError, match=said), shared.map(other, N):
         pass
     with pytest.raises(TypeError, match="stream is 5; a moonferry.Stream or None expected"), shared.map(5, N):
         pass

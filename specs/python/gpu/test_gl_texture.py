@@ -156,5 +156,5 @@ def test_misuse(context, device):
 def test_a_picture_in_a_gpus_memory_is_refused(context, device):
     """The host's OpenGL would read it."""
     texture, _ = zeros(RGBA8)
-    with pytest.raises(ValueError, match=r"t is on .*; memory that the host can read expected, as t.to\('cpu'\) has it"):
+    with pytest.raises(ValueError, match=f"t is on {device}; memory that the host can read expected"):
         context.upload(texture, mf.zeros((H, W, 4), "uint8", device=device), "rgba8")
