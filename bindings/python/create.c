@@ -20,7 +20,11 @@ static int read_request(core_state *state, PyObject *const args[4], request *out
   out->like = (DLTensor){.shape = out->shape, .dtype = {kDLFloat, 32, 1}};
   if (core_shape(args[0], out->shape, &out->like.ndim) < 0) return -1;
   if (args[1] != NULL && args[1] != Py_None && core_dtype(state, args[1], &out->like.dtype) < 0) return -1;
-  return core_device(state, args[2], &out->like.device);
+  if (core_device(state, args[2], &out->like.device) < 0) return -1;
+  if (!pages || core_is_cpu(out->like.device)) return 0;
+  PyErr_Format(PyExc_ValueError, "pages is true, but device is \"%s\"; whole pages are the cpu's alone",
+               core_name_of(out->like.device).text);
+  return -1;
 }
 
 /* A GPU's first use opens its driver, and its memory may have to be waited for. */
