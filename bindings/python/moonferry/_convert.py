@@ -470,7 +470,10 @@ def _dense(t):
 def rebuild_placed(t, device):
     """Unpickles a tensor of a device: there, if the device exists here, else on the cpu."""
     there = Device(device)
-    return t if _core._device_count(there)[0] <= there.id else t.to(there)
+    if _core._device_count(there)[0] <= there.id:
+        return t
+    made = t.to(there)
+    return made.as_readonly() if t.readonly else made
 
 
 def reduce_ex(t, protocol):

@@ -303,6 +303,8 @@ def test_pickles_come_back_where_they_were(place, protocol):
     assert back.device == t.device and back.tolist() == t.tolist() and not back.readonly
     assert pickle.loads(pickle.dumps(t.T, protocol)).tolist() == t.T.tolist()
     assert copy.deepcopy(t).device == t.device
+    kept = pickle.loads(pickle.dumps(t.as_readonly(), protocol))
+    assert kept.device == t.device and kept.readonly and kept.tolist() == t.tolist()
 
 
 def test_a_pickle_of_a_device_that_is_not_there_comes_back_on_the_cpu(gpu, device):
