@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -240,3 +241,28 @@ def test_an_array_that_was_copied_is_not_copied_again():
 
     given = Given()
     assert mf.asarray(given, copy=True).data_ptr == given.made.ctypes.data
+
+
+class NAType:
+    """What pandas calls a value that is missing."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"columns": [1], "items": [1, 2]}, {"columns": [1], "items": lambda self: [1, (2, 3, 4)]}, {"iter_columns": 5},
+        {"itercolumns": None}, {"null_count": "unknown"}, {"null_count": np.array([1, 0])},
+        {"dtype": types.SimpleNamespace(na_value=NAType())},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_only_has_the_names_of_a_tables_columns_is_an_array(fields):
+    made = type("Made", (), {"__array__": lambda self, dtype=None, copy=None: np.arange(3.0), **fields})()
+    assert mf.asarray(made).tolist() == [0, 1, 2]
+
+
+def test_a_table_by_any_name_is_asked_for_nulls():
+    column = types.SimpleNamespace(null_count=np.int64(2))
+    made = type("Made", (), {"__array__": lambda self: 1 / 0, "columns": 1, "items": lambda self: [("a", column)] * 2})()
+    with pytest.raises(mf.ExchangeError, match="4 nulls in a .*Made"):
+        mf.asarray(made)

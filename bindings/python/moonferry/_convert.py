@@ -81,18 +81,21 @@ def _refuse_mask(obj):
 
 
 def _columns(obj):
-    """Those of a table of polars, pyarrow or pandas; any other obj itself."""
+    """Those of a table of polars, pyarrow or pandas; any other obj itself, for which the names may mean anything."""
     for name in ("iter_columns", "itercolumns"):
-        if hasattr(obj, name):
-            return getattr(obj, name)()
-    return (column for _, column in obj.items()) if hasattr(obj, "columns") and hasattr(obj, "items") else (obj,)
+        if callable(ask := getattr(obj, name, None)):
+            return ask()
+    if not (hasattr(obj, "columns") and callable(ask := getattr(obj, "items", None))):
+        return (obj,)
+    return (pair[1] for pair in ask() if isinstance(pair, tuple) and len(pair) == 2)
 
 
 def _nulls_of(column):
     count = getattr(column, "null_count", None)
-    if count is None and type(getattr(getattr(column, "dtype", None), "na_value", None)).__name__ == "NAType":
+    has_na = type(getattr(getattr(column, "dtype", None), "na_value", None)).__name__ == "NAType"
+    if count is None and has_na and hasattr(column, "isna"):
         count = column.isna().sum()
-    return int(count() if callable(count) else count or 0)
+    return integer(count() if callable(count) else count) or 0
 
 
 def _refuse_nulls(obj):
