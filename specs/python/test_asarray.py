@@ -266,3 +266,17 @@ def test_a_table_by_any_name_is_asked_for_nulls():
     made = type("Made", (), {"__array__": lambda self: 1 / 0, "columns": 1, "items": lambda self: [("a", column)] * 2})()
     with pytest.raises(mf.ExchangeError, match="4 nulls in a .*Made"):
         mf.asarray(made)
+
+
+def test_an_array_of_itself_is_none():
+    """It was asked again and again, until Python had no stack left."""
+    made = type("Made", (), {"__array__": lambda self, dtype=None, copy=None: self})()
+    for copy in (None, True, False):
+        with pytest.raises(TypeError, match="__array__ of a .*Made gave itself, which is no array"):
+            mf.asarray(made, copy=copy)
+
+
+@pytest.mark.parametrize("cls", [mf.Tensor, np.ndarray, type("Made", (), {"__cuda_array_interface__": {}})])
+def test_a_class_of_arrays_is_none(cls):
+    with pytest.raises(TypeError, match="not from a 'type'"):
+        mf.asarray(cls)

@@ -120,7 +120,7 @@ def _from_protocols(obj, copy, device=None):
         except (BufferError, TypeError) as error:  # a TypeError is how NumPy 1 refuses what is read-only
             refused = error
     try:
-        if getattr(obj, "__cuda_array_interface__", None) is not None:
+        if not isinstance(obj, type) and getattr(obj, "__cuda_array_interface__", None) is not None:
             from moonferry import _cuda
 
             made = _cuda.from_cuda_array(obj)
@@ -150,7 +150,10 @@ def _from_memory(obj, copy, refused):
         made = _from_interface(obj, interface, copy)
     elif hasattr(type(obj), "__array__"):
         _refuse_nulls(obj)
-        return _from_protocols(*_array_of(obj, copy))
+        given, left = _array_of(obj, copy)
+        if given is obj:
+            raise TypeError(f"asarray: __array__ of a {describe(obj)} gave itself, which is no array")
+        return _from_protocols(given, left)
     elif hasattr(type(obj), "__arrow_c_array__") or hasattr(type(obj), "__arrow_c_stream__"):
         from moonferry import _arrow
 
