@@ -146,6 +146,16 @@ def test_repr_of_many_elements_is_short():
     assert numbers_of(repr(t)) == numbers_of(np.array2string(np.arange(10000), separator=", "))
 
 
+@pytest.mark.parametrize(("dtype", "values"), [("int4", range(-8, 8)), ("uint1", range(2)), ("float6_e2m3fn", range(8))])
+def test_repr_of_many_elements_that_share_bytes_is_short(dtype, values):
+    """Those at the end begin within a byte, where no view can begin."""
+    for shape in ((1501,), (501, 3), (3, 501), (15, 11, 9)):
+        numbers = np.resize(np.array(values, "float32"), shape)
+        shown = mf.asarray(numbers).astype("int8" if "int" in dtype else "float32")
+        body, of_shown = (repr(t).partition(" dtype=")[0] for t in (shown.astype(mf.DType(dtype)), shown))
+        assert body.split() == of_shown.split() and "..." in body
+
+
 @pytest.mark.parametrize(
     "dtype", ["bfloat16", "float8_e5m2", "float6_e2m3fn", "int4", "handle64", "float32x2", "complex32"]
 )

@@ -58,7 +58,7 @@ def _values(t, summary):
         raise TypeError(f"{t.dtype} has more than one lane")
     if not summary:
         return t.tolist()
-    corners = _corners(t).tolist()
+    corners = _singly(t) if _shares_bytes(t) else _corners(t).tolist()
 
     def spread(nested, depth):
         if depth == t.ndim:
@@ -68,6 +68,17 @@ def _values(t, summary):
         return [None if i is None else spread(next(items), depth + 1) for i in shown]
 
     return spread(corners, 0)
+
+
+def _shares_bytes(t):
+    return t.dtype.bits % 8 != 0 and not t.flags & 4
+
+
+def _singly(t, at=()):
+    """As _corners, as nested lists, of elements within bytes, where a part may begin that is no view."""
+    if len(at) == t.ndim:
+        return t[at]
+    return [_singly(t, (*at, i)) for i in _shown(t.shape[len(at)], True) if i is not None]
 
 
 def _corners(t):
