@@ -195,8 +195,9 @@ int core_dtype(core_state *state, PyObject *obj, DLDataType *out) {
   if (PyUnicode_Check(obj)) {
     Py_ssize_t length;
     const char *text = PyUnicode_AsUTF8AndSize(obj, &length);
-    if (text == NULL) return -1;
-    const bool known = (size_t)length == strlen(text) && mf_dtype_parse(text, out, &err) == MF_OK;
+    if (text == NULL && !PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return -1;
+    if (text == NULL) PyErr_Clear(); /* half a surrogate pair is in no name, which resolve says */
+    const bool known = text != NULL && (size_t)length == strlen(text) && mf_dtype_parse(text, out, &err) == MF_OK;
     if (known && (!PyUnicode_CheckExact(obj) || is_common(*out))) return 0;
   }
   PyObject *resolve = core_once_get(&state->dtype_resolve);

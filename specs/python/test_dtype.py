@@ -134,6 +134,7 @@ def test_ml_dtypes_are_taken(ml_dtypes):
         "x4",
         "flöat32",
         "int8\0",
+        "int8\ud800",
         3,
         None,
         object(),

@@ -46,7 +46,7 @@ class DType(str):
     def _make(name: str) -> DType:
         try:
             code, bits, lanes, itemsize = _core._dtype_parse(name)
-        except TypeError:
+        except (TypeError, UnicodeEncodeError):
             return _named(name)
         self = str.__new__(DType, name)  # whatever class asked: it is what everybody is given
         for attribute, value in zip(DType.__slots__, (code, bits, lanes, itemsize)):
@@ -177,7 +177,7 @@ def _named(text: str) -> DType:
     said = f"did you mean {near[0]!r}?" if near else "a name such as 'float32' is needed"
     try:
         _core._dtype_parse(text)
-    except TypeError:
+    except (TypeError, UnicodeEncodeError):
         raise TypeError(f"there is no dtype {text!r}; {said}") from None
     raise TypeError(f"no library has the dtype {text!r}; {said} (DType({text!r}) takes it as it is)")
 
