@@ -106,7 +106,7 @@ class Device(str):
 
     Device(x) accepts what every device parameter accepts: a name ("cuda" means "cuda:0"), a pair of DLPack's numbers,
     or a PyTorch device. It does not check whether the device exists. `type` and `id` are the numbers of DLDevice.
-    Raises ValueError for anything else.
+    Raises ValueError for another name and other numbers, TypeError for what is neither.
     """
 
     __slots__ = ("type", "id")
