@@ -1,6 +1,6 @@
-/* arrow.c: Tensor.__arrow_c_schema__, __arrow_c_array__ and __arrow_c_device_array__.
+/* arrow.c: Tensor.__arrow_c_schema__, __arrow_c_array__ and __arrow_c_device_array__; who owns what comes in.
  *
- * Responsible for: a tensor as an array of Apache Arrow, over the same memory. A tensor with one axis is a primitive
+ * Responsible for: a tensor as an array of Apache Arrow, over the same memory; what others give in capsules of ours. A tensor with one axis is a primitive
  * array; each further axis makes a list of fixed size of it. Invariant: the release callbacks are C alone and may run
  * on any thread, and the memory lives until the last part of an array is released, wherever its parts were moved.
  * It must not know who consumes.
@@ -39,6 +39,14 @@ typedef struct arrow_device_array {
   void *sync_event;
   int64_t reserved[3];
 } arrow_device_array;
+
+typedef struct arrow_stream {
+  int (*get_schema)(struct arrow_stream *, arrow_schema *);
+  int (*get_next)(struct arrow_stream *, arrow_array *);
+  const char *(*get_last_error)(struct arrow_stream *);
+  void (*release)(struct arrow_stream *);
+  void *private_data;
+} arrow_stream;
 
 /* Each axis has a part of its own, which a consumer may move away from the others and release later. */
 typedef struct schema_part {
@@ -143,7 +151,9 @@ static int fill_array(arrow_array *out, memory *of, int32_t axis, int64_t length
 
 static void drop_schema(PyObject *capsule) {
   arrow_schema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+  const aside exception = aside_begin();
   if (schema->release != NULL) schema->release(schema);
+  aside_end(exception);
   free(schema);
 }
 
@@ -153,6 +163,61 @@ static void drop_array(PyObject *capsule) {
   if (array->array.release != NULL) array->array.release(&array->array);
   aside_end(exception);
   free(array);
+}
+
+static void drop_stream(PyObject *capsule) {
+  arrow_stream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+  const aside exception = aside_begin();
+  if (stream->release != NULL) stream->release(stream);
+  aside_end(exception);
+  free(stream);
+}
+
+/* The structs that come in, in the order in which _arrow.py counts them. */
+static const struct incoming {
+  const char *name;
+  size_t size, release; /* where the callback is */
+  PyCapsule_Destructor drop;
+} incoming[] = {
+    {"arrow_schema", sizeof(arrow_schema), offsetof(arrow_schema, release), drop_schema},
+    {"arrow_array", sizeof(arrow_array), offsetof(arrow_array, release), drop_array},
+    {"arrow_array_stream", sizeof(arrow_stream), offsetof(arrow_stream, release), drop_stream},
+};
+
+/* Marks the source as released, as Arrow's standard says of a struct that moves: false where it was already. */
+static bool move(const struct incoming *kind, char *to, char *from) {
+  const void *release;
+  memcpy(&release, from + kind->release, sizeof release);
+  if (release == NULL) return false;
+  memcpy(to, from, kind->size);
+  memset(from + kind->release, 0, sizeof release);
+  return true;
+}
+
+/* _arrow_taken(capsule, kind): see the docstring in module.c. The struct is released in C, since a finalizer in Python
+ * may lack the memory to call anything. */
+PyObject *core_arrow_taken(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  const long at = nargs == 2 ? PyLong_AsLong(args[1]) : -1;
+  if (at < 0 || at >= (long)(sizeof incoming / sizeof *incoming)) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "_arrow_taken() takes a capsule and its kind");
+    return NULL;
+  }
+  const struct incoming *kind = &incoming[at];
+  char *from = args[0] == Py_None ? NULL : PyCapsule_GetPointer(args[0], kind->name);
+  char *to = from == NULL && args[0] != Py_None ? NULL : calloc(1, sizeof(arrow_device_array));
+  PyObject *capsule = to == NULL ? NULL : PyCapsule_New(to, kind->name, kind->drop);
+  if (capsule == NULL) {
+    free(to);
+    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+  }
+  bool moved = from == NULL;
+  Py_BEGIN_CRITICAL_SECTION(args[0]);
+  if (from != NULL) moved = move(kind, to, from);
+  Py_END_CRITICAL_SECTION();
+  if (moved) return capsule;
+  Py_DECREF(capsule);
+  Py_RETURN_NONE;
 }
 
 const char core_arrow_schema_doc[] =

@@ -358,6 +358,8 @@ int core_format_parse(const char *format, Py_ssize_t itemsize, DLDataType *out);
 PyObject *core_from_buffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_frombuffer(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_wrap_pointer(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
+PyObject *core_arrow_taken(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 int core_unlock(mf_tensor *t, mf_tensor **out, mf_error *err);
 PyObject *core_raw_bytes(PyObject *module, PyObject *obj);
 PyObject *core_from_raw(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -65,6 +65,11 @@ PyDoc_STRVAR(from_buffer_doc,
              "A Tensor over a buffer as its format, shape and strides say, or a copy of one where no Tensor can hold\n"
              "them and may_copy is True.");
 
+PyDoc_STRVAR(arrow_taken_doc,
+             "_arrow_taken($module, capsule, kind, /)\n--\n\n"
+             "What a capsule of Arrow's has, moved into a new one that releases it; None if it was consumed before. Of\n"
+             "None, room for such a struct. kind: 0 is a schema, 1 an array, 2 a stream.");
+
 PyDoc_STRVAR(wrap_pointer_doc,
              "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, device=None, /)\n--\n\n"
              "A Tensor over memory that owner keeps alive. strides: in elements, or None.");
@@ -155,6 +160,7 @@ static PyMethodDef functions[] = {
     {"frombuffer", FASTCALL(core_frombuffer), METH_FASTCALL | METH_KEYWORDS, frombuffer_doc},
     {"_from_buffer", FASTCALL(core_from_buffer), METH_FASTCALL, from_buffer_doc},
     {"_wrap_pointer", FASTCALL(core_wrap_pointer), METH_FASTCALL, wrap_pointer_doc},
+    {"_arrow_taken", FASTCALL(core_arrow_taken), METH_FASTCALL, arrow_taken_doc},
     {"_raw_bytes", core_raw_bytes, METH_O, raw_bytes_doc},
     {"_from_raw", FASTCALL(core_from_raw), METH_FASTCALL, from_raw_doc},
     {"_from_nested", FASTCALL(core_from_nested), METH_FASTCALL, from_nested_doc},

@@ -322,3 +322,55 @@ def test_nulls_of_a_part_that_was_taken_count():
 
     with pytest.raises(mf.ExchangeError, match="2 nulls"):
         mf.from_arrow(Part())
+
+
+class Streamed:
+    """Another library's stream of arrays."""
+
+    def __init__(self, *tensors):
+        kinds = dict(_arrow._Stream._fields_)
+        self.schema, self.left, self.released = tensors[0].__arrow_c_array__()[0], [*tensors], 0
+        self.stream = _arrow._Stream(
+            kinds["get_schema"](self.give_schema), kinds["get_next"](self.give_next), release=kinds["release"](self.end)
+        )
+
+    @staticmethod
+    def move(source, out):
+        ctypes.memmove(out, ctypes.byref(source), ctypes.sizeof(source))
+        source.release = _arrow._RELEASE()
+        return 0
+
+    def give_schema(self, _stream, out):
+        return self.move(_arrow._struct_in(self.schema, _arrow._Schema, b"arrow_schema"), out)
+
+    def give_next(self, _stream, out):
+        if not self.left:
+            return 0
+        return self.move(structs(self.left.pop(0))[3], out)
+
+    def end(self, address):
+        _arrow._Stream.from_address(address).release = _arrow._RELEASE()
+        self.released += 1
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self.stream), b"arrow_array_stream", None)
+
+
+def test_a_stream_is_taken_once_and_released():
+    given = Streamed(mf.zeros(0, "int16"), mf.tensor([1, 2], "int16"))
+    t = mf.from_arrow(given)
+    assert t.dtype == "int16" and t.tolist() == [1, 2] and given.released == 1 and not given.left
+    with pytest.raises(mf.ExchangeError, match="the arrow_array_stream of a .*Streamed was consumed before"):
+        mf.from_arrow(given)
+    several = Streamed(mf.ones(2), mf.ones(1))
+    with pytest.raises(mf.ExchangeError, match="2 chunks"):
+        mf.from_arrow(several)
+    assert several.released == 1 and given.released == 1
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), (None, 3), (None, -1), (None, "1"), (None, 0, 0)], ids=repr)
+def test_what_takes_structs_over_knows_three_kinds_of_them(arguments):
+    with pytest.raises(TypeError):
+        mf._core._arrow_taken(*arguments)

@@ -33,7 +33,6 @@ _MOST_AXES = 64  # of a tensor
 _MEMORY, _MOST_BITS = 1 << 64, 1 << 60  # no address, and no array, is as large
 
 _RELEASE = ctypes.CFUNCTYPE(None, c_void_p)
-_NO_RELEASE = _RELEASE()
 _Schema._fields_ = [
     ("format", ctypes.c_char_p), ("name", c_void_p), ("metadata", c_void_p), ("flags", c_int64),
     ("n_children", c_int64), ("children", ctypes.POINTER(ctypes.POINTER(_Schema))), ("dictionary", c_void_p),
@@ -60,54 +59,53 @@ _address = ctypes.pythonapi.PyCapsule_GetPointer
 _address.restype, _address.argtypes = c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-class _Owned:
-    """A struct that is ours to release; one that was moved out of another, as soon as that one is marked as released.
-
-    Until then both look alive, and an exception of a signal's may come between any two steps here.
-    """
-
-    def __init__(self, struct, source=None):
-        self.struct, self._source = struct, source
-
-    def __del__(self, address_of=ctypes.addressof):  # the module's names may be gone at the interpreter's end
-        if self.struct.release and not (self._source is not None and self._source.release):
-            self.struct.release(address_of(self.struct))
+# The structs that come in, in the order in which _core counts them.
+_NAMES = {_Schema: b"arrow_schema", _Array: b"arrow_array", _Stream: b"arrow_array_stream"}
 
 
 def _struct_in(capsule, kind, name):
     return kind.from_address(_address(capsule, name))
 
 
-def _taken(capsule, kind, name, what):
+def _owned(capsule, kind):
+    """The struct in a capsule of ours, which releases it and goes with it."""
+    struct = _struct_in(capsule, kind, _NAMES[kind])
+    struct.capsule = capsule
+    return struct
+
+
+def _room_for(kind):
+    return _owned(_core._arrow_taken(None, [*_NAMES].index(kind)), kind)
+
+
+def _taken(capsule, kind, what):
     """What a capsule has, moved out: whoever is given the same capsule later finds that it was released."""
+    name = _NAMES[kind].decode()
     try:
-        source = _struct_in(capsule, kind, name)
+        moved = _core._arrow_taken(capsule, [*_NAMES].index(kind))
     except ValueError:
-        raise ExchangeError(f"from_arrow: a {what} gave {capsule!r}; a capsule {name.decode()!r} expected") from None
-    source._capsule = capsule  # whose memory it is
-    if not source.release:
-        raise ExchangeError(f"from_arrow: the {name.decode()} of a {what} was consumed before")
-    owned = _Owned(kind.from_buffer_copy(source), source)
-    source.release = _NO_RELEASE
-    return owned
+        raise ExchangeError(f"from_arrow: a {what} gave {capsule!r}; a capsule {name!r} expected") from None
+    if moved is None:
+        raise ExchangeError(f"from_arrow: the {name} of a {what} was consumed before")
+    return _owned(moved, kind)
 
 
 def _chunk_of(stream, obj):
     """The schema and the only chunk of a stream."""
 
     def call(function, into):
-        if function(ctypes.byref(stream), ctypes.byref(into.struct)) != 0:
+        if function(ctypes.byref(stream), ctypes.byref(into)) != 0:
             said = stream.get_last_error(ctypes.byref(stream))
             raise ExchangeError(
                 f"from_arrow: {(said or b'it gives no reason').decode(errors='replace')} ({_name(obj)})"
             )
         return into
 
-    schema = call(stream.get_schema, _Owned(_Schema()))
-    chunks: list[_Owned] = []
-    while not chunks or chunks[-1].struct.release:
-        chunks.append(call(stream.get_next, _Owned(_Array())))
-    filled = [c for c in chunks[:-1] if c.struct.length > 0] or chunks[:-1][:1]
+    schema = call(stream.get_schema, _room_for(_Schema))
+    chunks: list[_Array] = []
+    while not chunks or chunks[-1].release:
+        chunks.append(call(stream.get_next, _room_for(_Array)))
+    filled = [c for c in chunks[:-1] if c.length > 0] or chunks[:-1][:1]
     if len(filled) != 1:
         raise ExchangeError(
             f"from_arrow: {len(filled)} chunks in a {_name(obj)}; one array of them is needed, as of rechunk()"
@@ -216,14 +214,14 @@ def read(obj, copy):
     what = _name(obj)
     if hasattr(obj, "__arrow_c_array__"):
         schema_capsule, capsule = _capsules(obj.__arrow_c_array__(), what)
-        held = _taken(schema_capsule, _Schema, b"arrow_schema", what)
-        owner = _taken(capsule, _Array, b"arrow_array", what)
+        schema = _taken(schema_capsule, _Schema, what)
+        array = _taken(capsule, _Array, what)
     elif hasattr(obj, "__arrow_c_stream__"):
-        stream = _taken(obj.__arrow_c_stream__(), _Stream, b"arrow_array_stream", what)
-        held, owner = _chunk_of(stream.struct, obj)
+        stream = _taken(obj.__arrow_c_stream__(), _Stream, what)
+        schema, array = _chunk_of(stream, obj)
     else:
         raise TypeError(f"from_arrow: a {what} has neither __arrow_c_array__ nor __arrow_c_stream__")
-    text, leaf, shape, first = _layout(held.struct, owner.struct, what)
+    text, leaf, shape, first = _layout(schema, array, what)
     name = _DTYPES.get(text)
     if name is None:
         kind = "a table; give one column of it" if text == "+s" else f"of Arrow's format {text!r}, which is no dtype"
@@ -237,7 +235,7 @@ def read(obj, copy):
     dtype = DType(name)
     start = _address_in(leaf, 1, first, count, dtype.bits, what)
     try:
-        made = _core._wrap_pointer(start, tuple(shape), None, dtype, True, owner)
+        made = _core._wrap_pointer(start, tuple(shape), None, dtype, True, array.capsule)
     except (ValueError, OverflowError) as error:
         raise ExchangeError(f"from_arrow: {error} (from a {what})") from None
     return made.copy() if copy else made
