@@ -1,9 +1,9 @@
 /* arrow.c: Tensor.__arrow_c_schema__, __arrow_c_array__ and __arrow_c_device_array__; who owns what comes in.
  *
- * Responsible for: a tensor as an array of Apache Arrow, over the same memory; what others give in capsules of ours. A tensor with one axis is a primitive
- * array; each further axis makes a list of fixed size of it. Invariant: the release callbacks are C alone and may run
- * on any thread, and the memory lives until the last part of an array is released, wherever its parts were moved.
- * It must not know who consumes.
+ * Responsible for: a tensor as an array of Apache Arrow, over the same memory; what others give, in capsules of ours.
+ * A tensor with one axis is a primitive array; each further axis makes a list of fixed size of it. Invariant: the
+ * release callbacks are C alone and may run on any thread, and the memory lives until the last part of an array is
+ * released, wherever its parts were moved. It must not know who consumes.
  *
  * Standard: Apache Arrow 1.0, C data interface, C device data interface, PyCapsule interface.
  */

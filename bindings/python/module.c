@@ -67,8 +67,8 @@ PyDoc_STRVAR(from_buffer_doc,
 
 PyDoc_STRVAR(arrow_taken_doc,
              "_arrow_taken($module, capsule, kind, /)\n--\n\n"
-             "What a capsule of Arrow's has, moved into a new one that releases it; None if it was consumed before. Of\n"
-             "None, room for such a struct. kind: 0 is a schema, 1 an array, 2 a stream.");
+             "What a capsule of Arrow's has, moved into a new one that releases it; None if it was consumed\n"
+             "before. Of None, room for such a struct. kind: 0 is a schema, 1 an array, 2 a stream.");
 
 PyDoc_STRVAR(wrap_pointer_doc,
              "_wrap_pointer($module, address, shape, strides, dtype, readonly, owner, device=None, /)\n--\n\n"

@@ -346,7 +346,8 @@ class Streamed:
     def give_next(self, _stream, out):
         if not self.left:
             return 0
-        return self.move(structs(self.left.pop(0))[3], out)
+        _held, _kept, _, array = structs(self.left.pop(0))
+        return self.move(array, out)
 
     def end(self, address):
         _arrow._Stream.from_address(address).release = _arrow._RELEASE()

@@ -263,7 +263,8 @@ def test_what_only_has_the_names_of_a_tables_columns_is_an_array(fields):
 
 def test_a_table_by_any_name_is_asked_for_nulls():
     column = types.SimpleNamespace(null_count=np.int64(2))
-    made = type("Made", (), {"__array__": lambda self: 1 / 0, "columns": 1, "items": lambda self: [("a", column)] * 2})()
+    table = {"columns": 1, "items": lambda self: [("a", column)] * 2}
+    made = type("Made", (), {"__array__": lambda self: 1 / 0, **table})()
     with pytest.raises(mf.ExchangeError, match="4 nulls in a .*Made"):
         mf.asarray(made)
 

@@ -495,11 +495,3 @@ def test_a_text_alone_is_no_list_of_numbers():
 def test_what_a_dtype_does_not_take_is_an_error(value, dtype):
     with pytest.raises(TypeError, match="not complex|no numbers"):
         mf.tensor([value], dtype)
-
-
-@pytest.mark.parametrize("make", [mf.empty, mf.zeros, mf.ones, lambda n, **words: mf.full(n, 1, **words)])
-@pytest.mark.parametrize("device", ["cuda:0", "cuda_host", "rocm:1"])
-def test_whole_pages_are_the_hosts(make, device):
-    with pytest.raises(ValueError) as error:
-        make(3, device=device, pages=True)
-    assert str(error.value) == f'pages is true, but device is "{mf.Device(device)}"; whole pages are the cpu\'s alone'

@@ -54,3 +54,11 @@ def test_the_hosts_device_is_one_object_which_is_made_once(monkeypatch):
     for _ in range(20):
         assert t.device is device
     assert sys.getrefcount(device) == before
+
+
+@pytest.mark.parametrize("make", [mf.empty, mf.zeros, mf.ones, lambda n, **words: mf.full(n, 1, **words)])
+@pytest.mark.parametrize("device", ["cuda:0", "cuda_host", "rocm:1"])
+def test_whole_pages_are_the_hosts(make, device):
+    with pytest.raises(ValueError) as error:
+        make(3, device=device, pages=True)
+    assert str(error.value) == f'pages is true, but device is "{mf.Device(device)}"; whole pages are the cpu\'s alone'

@@ -146,7 +146,9 @@ def test_repr_of_many_elements_is_short():
     assert numbers_of(repr(t)) == numbers_of(np.array2string(np.arange(10000), separator=", "))
 
 
-@pytest.mark.parametrize(("dtype", "values"), [("int4", range(-8, 8)), ("uint1", range(2)), ("float6_e2m3fn", range(8))])
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("int4", range(-8, 8)), ("uint1", range(2)), ("float6_e2m3fn", range(8))]
+)
 def test_repr_of_many_elements_that_share_bytes_is_short(dtype, values):
     """Those at the end begin within a byte, where no view can begin."""
     for shape in ((1501,), (501, 3), (3, 501), (15, 11, 9)):
