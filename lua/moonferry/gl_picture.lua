@@ -113,11 +113,25 @@ local function format_of(name, verb)
   return format
 end
 
--- A picture's height, width, bytes of a pixel and from one row to the next; its pixels must be compact in a row.
+local GPUS = { cuda = true, rocm = true }
+local LARGEST_NAME = 2 ^ 32 - 1
+
+-- OpenGL's functions would be given the low bits of a larger number.
+local function check_place(texture, x, y, verb)
+  if type(texture) ~= "number" or texture < 0 or texture > LARGEST_NAME or texture % 1 ~= 0 then
+    misuse("%s: texture: expected OpenGL's number of a texture, got %s", verb, show(texture))
+  end
+  return numbers.small(x or 0, verb .. ": x"), numbers.small(y or 0, verb .. ": y")
+end
+
+-- A picture's height, width, bytes of a pixel and from one row to the next; its pixels must be compact in a row, in
+-- memory that the host reads.
 local function picture_of(t, format, verb)
   local channels = format[4]
   local dl = t._dl
-  if t.dtype ~= format[3] then
+  if GPUS[t.device:match "^(%a+):"] then
+    misuse("%s: device: expected memory that the host can read, got %s; t:to \"cpu\" has it", verb, t.device)
+  elseif t.dtype ~= format[3] then
     misuse("%s: dtype: expected %s, got %s", verb, format[3], t.dtype)
   elseif dl.ndim ~= (channels > 0 and 3 or 2) or channels > 0 and tonumber(dl.shape[2]) ~= channels then
     misuse("%s: shape: expected height x width%s, got {%s}", verb, channels > 0 and " x " .. channels or "",
@@ -144,6 +158,8 @@ end
 function Context:upload(texture, t, format, x, y)
   local known, call = format_of(format, "upload"), self.call
   local height, width, unit, pitch = picture_of(t, known, "upload")
+  x, y = check_place(texture, x, y, "upload")
+  t = t:view {} -- which nobody else can close while OpenGL reads
   local handle, err = tensor.handle_of(t), errors.place()
   local rc = C.mf_tensor_acquire(handle, -2, C.MF_READ, err)
   if not errors.passed(rc, err) then
@@ -154,7 +170,7 @@ function Context:upload(texture, t, format, x, y)
   local rows = pitch >= width * unit and pitch % unit == 0 and height or 1
   local function send()
     for row = 0, height - 1, math.max(rows, 1) do
-      call.TexSubImage2D(TEXTURE_2D, 0, x or 0, (y or 0) + row, width, rows, known[1], known[2],
+      call.TexSubImage2D(TEXTURE_2D, 0, x, y + row, width, rows, known[1], known[2],
         data + row * pitch * size)
     end
   end
@@ -163,6 +179,7 @@ function Context:upload(texture, t, format, x, y)
       with_store(self, UNPACK, rows > 1 and pitch / unit or 0, send)
     end)
   end)
+  t:close()
   return true
 end
 

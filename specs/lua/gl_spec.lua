@@ -305,6 +305,23 @@ describe("moonferry.gl", function()
     assert.is_true(reader:close())
   end)
 
+  it("reads a picture to its end, although a finalizer closes it meanwhile", function()
+    local texture, t = target(0x8814), mf.full({ H, W, 4 }, 1)
+    local reader = assert(context:reader(W, H, "rgba32f"))
+    local send = context.call.TexSubImage2D
+    context.call.TexSubImage2D = function(...)
+      t:close()
+      mf.zeros({ H, W, 4 }):close() -- which has the memory that is free
+      send(...)
+    end
+    assert(context:upload(texture, t, "rgba32f"))
+    context.call.TexSubImage2D = send
+    assert(reader:read())
+    context.call.Finish()
+    assert.are.equal(1, reader:latest():at(H - 1, W - 1, 3))
+    assert.is_true(reader:close())
+  end)
+
   for format, case in pairs {
     bgra8 = { 0x8058, 4 }, rgb8 = { 0x8051, 3 }, r8 = { 0x8229, 1 }, rgba16f = { 0x881A, 4 }, rgba32f = { 0x8814, 4 },
     rgb10_a2 = { 0x8059, 0 }, srgb8_alpha8 = { 0x8C43, 4 },
@@ -389,6 +406,10 @@ describe("moonferry.gl", function()
     refuses("upload: shape", context.upload, context, 1, t, "rgb32f")
     local turned = t:permute_dims(1, 0, 2)
     refuses("upload: strides", context.upload, context, 1, turned, "rgba32f")
+    local floats = "rgba32f"
+    refuses("upload: texture: expected OpenGL's number", context.upload, context, 2 ^ 32 + 1, t, floats)
+    refuses("upload: x: expected an integer", context.upload, context, 1, t, floats, 2 ^ 32)
+    refuses("upload: y: expected an integer", context.upload, context, 1, t, floats, 0, 0.5)
     refuses("pinned: expected a compact tensor", context.pinned, context, turned)
     local ring = context:ring({ 4 })
     refuses("submit: no slot was begun", ring.submit, ring)

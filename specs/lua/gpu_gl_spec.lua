@@ -36,6 +36,13 @@ gpu.describe("a shared buffer", function()
     return ffi.cast("const float *", opengl.read(buffer, 4 * N))[i]
   end
 
+  specify("is the way into OpenGL, which reads no GPU's tensor as a picture", function()
+    local t = mf.zeros({ 2, 2, 4 }, "uint8", { device = gpu.name })
+    refuses("upload: device: expected memory that the host can read, got " .. t.device, context.upload, context, 1, t,
+      "rgba8")
+    t:close()
+  end)
+
   for _, route in ipairs { "mapped", "copied" } do
     specify("says where memory ends, " .. route, function()
       for _, use in ipairs { "read", "discard", false } do
