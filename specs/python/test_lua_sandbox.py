@@ -231,6 +231,33 @@ def test_format_reads_no_attributes():
                 read(view, name)
 
 
+def test_a_module_gives_what_it_exports_and_its_own_modules(box):
+    plain, listed = types.ModuleType("plain"), types.ModuleType("listed")
+    plain.os, plain.part, plain.value = sys, types.ModuleType("plain.part"), 1
+    listed.__all__, listed.seen, listed.kept = ["seen", "sys"], 2, 3
+    listed.sys = sys
+    assert box.eval("(...).value", plain) == 1 and box.eval("(...).seen", listed) == 2
+    assert box.eval("(...).part", plain) is plain.part
+    for module, name in ((plain, "os"), (listed, "kept"), (listed, "sys"), (listed, "lacking")):
+        with pytest.raises(AttributeError, match="sandbox"):
+            box.eval(f"(...).{name}", module)
+
+
+def test_names_that_lead_out_of_some_objects_are_free_in_others(box):
+    class Thing:
+        obj, format, mro = 1, 2, 3
+
+    for name, value in (("obj", 1), ("format", 2), ("mro", 3)):
+        assert box.eval(f"(...).{name}", Thing()) == value
+    error = AttributeError("no")
+    error.name, error.obj = "x", sys  # as CPython 3.10 and later set them
+    assert box.eval("(...).name", error) == "x"
+    for thing, name in ((error, "obj"), (Thing, "mro")):
+        with pytest.raises(AttributeError, match="sandbox"):
+            box.eval(f"(...).{name}", thing)
+    assert box.eval("(...).upper()", mf.luajit.as_attrgetter("text")) == "TEXT"
+
+
 NESTING = [
     "local function f(n) return coroutine.wrap(function() return f(n + 1) end)() end return f(0)",
     "local function f(n) return coroutine.resume(coroutine.create(f), n + 1) end error(select(-1, f(0)))",
