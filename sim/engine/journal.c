@@ -28,6 +28,14 @@ static void command_line(char *out, size_t size) {
     if ((unsigned char)out[i] < ' ') out[i] = ' ';
 }
 
+/* Not as a standard stream that is closed: what the program writes there would be findings. */
+static int beyond_streams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(fd);
+  return moved;
+}
+
 /* A process that replaced its program by exec keeps its number, so a number may come twice. */
 static int open_new(const char *folder) {
   char *path = NULL;
@@ -37,7 +45,7 @@ static int open_new(const char *folder) {
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     free(path);
   }
-  return fd;
+  return beyond_streams(fd);
 }
 
 void sim_journal_open(void) {

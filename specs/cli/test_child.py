@@ -195,3 +195,20 @@ def test_a_report_is_alone_in_its_file_where_a_standard_stream_is_closed(tmp_pat
     for closed in ("2>&-", "1>&- 2>&-", "<&- >&- 2>&-"):
         assert subprocess.run(["sh", "-c", f"{words} {closed}"], cwd=tmp_path).returncode == 0
         assert json.loads((tmp_path / "r.json").read_text())["count"] == 0
+
+
+WRITES = """
+local ffi = require "ffi"
+ffi.cdef "int cuInit(unsigned); long write(int, const void *, unsigned long);"
+ffi.load "libcuda.so.1".cuInit(0)
+local text = "sim: race: a line of the program's own\\n"
+ffi.C.write(2, text, #text)
+"""
+
+
+def test_what_a_program_writes_to_a_closed_stream_is_no_finding(tmp_path):
+    (tmp_path / "writes.lua").write_text(WRITES)
+    words = f"{MOONFERRY} sim --report r.json -- luajit writes.lua 2>&-"
+    assert subprocess.run(["sh", "-c", words], cwd=tmp_path).returncode == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["processes"], report["count"]) == (1, 0)
