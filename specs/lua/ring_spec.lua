@@ -232,8 +232,9 @@ describe("a ring", function()
       refuses(verb .. ": use: expected an integer of 32 bits, got 4294967297", r[verb], r, nil, 2 ^ 32 + 1)
       refuses(verb .. ": use: expected an integer, got 1.5", r[verb], r, nil, 1.5)
     end
-    local none = helper.fence()
-    assert.is_true(r:done(ffi.new("mf_fence[1]", { none })))
+    local fence, reached = helper.fence()
+    reached[0] = 1
+    assert.is_true(r:done(ffi.new("mf_fence[1]", { fence })))
     assert.is_truthy(r:begin())
     assert.is_true(r:done(ffi.cast("void *", 0)))
     local into = r.into
@@ -247,6 +248,7 @@ describe("a ring", function()
     end
     refuses("ring_from_handle", mf.ring_from_handle, 7)
     collectgarbage()
+    assert.are.equal(1, reached[0]) -- C has only its address
   end)
 end)
 
