@@ -97,6 +97,17 @@ local MODULE_ELSEWHERE = {
   empty_like = "mf.empty(t.shape, t.dtype, { device = t.device })",
 }
 
+--- What an error says to write instead of a field that an object lacks: "; use s:wait", or "".
+---@param typed any
+---@param object string what a program calls such an object
+---@param methods table<string, any>
+---@param fields table<string, any>
+---@return string
+function hint.instead(typed, object, methods, fields)
+  local near = hint.nearest(typed, methods, fields)
+  return near and ("; use %s%s%s"):format(object, methods[near] and ":" or ".", near) or ""
+end
+
 --- The same of the module's names.
 ---@param typed any
 ---@param names table<string, any>

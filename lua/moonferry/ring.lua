@@ -68,9 +68,7 @@ function meta.__index(r, key)
   elseif FIELDS[key] then
     return FIELDS[key](r)
   end
-  local near = hint.nearest(key, Ring, FIELDS)
-  local instead = near and "; use " .. (Ring[near] and "r:" or "r.") .. near or ""
-  misuse("a ring has no field %s%s", show(key), instead)
+  misuse("a ring has no field %s%s", show(key), hint.instead(key, "r", Ring, FIELDS))
 end
 
 function meta.__newindex(_, key)

@@ -45,9 +45,7 @@ function meta.__index(s, key)
   if field then
     return field(s)
   end
-  local near = hint.nearest(key, Stream, Fields)
-  local instead = near and "; use " .. (Stream[near] and "s:" or "s.") .. near or ""
-  misuse("a stream has no field %s%s", show(key), instead)
+  misuse("a stream has no field %s%s", show(key), hint.instead(key, "s", Stream, Fields))
 end
 
 function meta.__newindex(_, key)
