@@ -159,14 +159,19 @@ function Context:upload(texture, t, format, x, y)
   local known, call = format_of(format, "upload"), self.call
   local height, width, unit, pitch = picture_of(t, known, "upload")
   x, y = check_place(texture, x, y, "upload")
-  t = t:view {} -- which nobody else can close while OpenGL reads
-  local handle, err = tensor.handle_of(t), errors.place()
+  local kept, message, code = t:view {} -- which nobody else can close while OpenGL reads
+  if not kept then
+    return nil, message, code
+  end
+  local handle, err = tensor.handle_of(kept), errors.place()
   local rc = C.mf_tensor_acquire(handle, -2, C.MF_READ, err)
   if not errors.passed(rc, err) then
-    return errors.refused("upload", rc, err)
+    local none, why, number = errors.refused("upload", rc, err)
+    kept:close()
+    return none, why, number
   end
-  local data = ffi.cast("const uint8_t *", t._dl.data)
-  local size = tonumber(C.mf_dtype_bits(t._dl.dtype, 0)) / 8
+  local data = ffi.cast("const uint8_t *", kept._dl.data)
+  local size = tonumber(C.mf_dtype_bits(kept._dl.dtype, 0)) / 8
   local rows = pitch >= width * unit and pitch % unit == 0 and height or 1
   local function send()
     for row = 0, height - 1, math.max(rows, 1) do
@@ -179,7 +184,7 @@ function Context:upload(texture, t, format, x, y)
       with_store(self, UNPACK, rows > 1 and pitch / unit or 0, send)
     end)
   end)
-  t:close()
+  kept:close()
   return true
 end
 
