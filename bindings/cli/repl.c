@@ -12,6 +12,20 @@
 static const char KEY[] = "moonferry.program.repl";
 
 static bool has_read; /* since the loop began or an error was reported */
+static bool collector_rests;
+
+/* While no chunk runs, no finalizer does: one that fails would take the line that was read, or the prompt. A program's
+ * own collectgarbage "stop" stays. */
+static void rest_collector(lua_State *L) {
+  if (collector_rests || !lua_gc(L, LUA_GCISRUNNING, 0)) return;
+  lua_gc(L, LUA_GCSTOP, 0);
+  collector_rests = true;
+}
+
+static void wake_collector(lua_State *L) {
+  if (collector_rests) lua_gc(L, LUA_GCRESTART, 0);
+  collector_rests = false;
+}
 
 /* line(prompt): the line; nil at the end of the input; false after Ctrl-C, which means the line while one is read. */
 static int lua_line(lua_State *L) {
@@ -99,7 +113,9 @@ static int loop(lua_State *L) {
   while (ask(L, "next", 1, 1)) {
     *ended = lua_isnil(L, -1);
     if (*ended) return 0;
+    wake_collector(L);
     run(L);
+    rest_collector(L);
     lua_settop(L, 1);
   }
   return 0;
@@ -119,13 +135,15 @@ static void push_tools(lua_State *L, bool compiled) {
   lua_setfield(L, -2, "version");
 }
 
-/* A finalizer, which may run whenever something is allocated, may raise an error outside of a call, too. */
+/* What a chunk has left, as the metatable of strings, may raise an error outside of a call, too. */
 static bool run_loop(lua_State *L) {
   bool ended = false;
   do {
     has_read = false;
+    rest_collector(L);
     host_report(L, lua_cpcall(L, loop, &ended));
   } while (!ended && has_read);
+  wake_collector(L);
   return ended;
 }
 
