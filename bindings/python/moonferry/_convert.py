@@ -34,7 +34,7 @@ def describe(obj):
 
 def check_copy(copy):
     """What equals True or False, as 0 and NumPy's do, is neither: with `is` it would mean something else."""
-    if not any(copy is known for known in (None, True, False)):
+    if copy is not None and copy is not True and copy is not False:
         raise TypeError(f"copy must be True, False or None, not {copy!r}")
 
 
