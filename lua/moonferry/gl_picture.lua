@@ -116,12 +116,11 @@ end
 local GPUS = { cuda = true, rocm = true }
 local LARGEST_NAME = 2 ^ 32 - 1
 
--- OpenGL's functions would be given the low bits of a larger number.
-local function check_place(texture, x, y, verb)
-  if type(texture) ~= "number" or texture < 0 or texture > LARGEST_NAME or texture % 1 ~= 0 then
-    misuse("%s: texture: expected OpenGL's number of a texture, got %s", verb, show(texture))
+--- Refuses what is no name of OpenGL's: its functions would be given the low bits of a larger number.
+function picture.check_name(name, least, what, verb)
+  if type(name) ~= "number" or name < least or name > LARGEST_NAME or name % 1 ~= 0 then
+    misuse("%s: %s: expected OpenGL's number of a %s, got %s", verb, what, what, show(name))
   end
-  return numbers.small(x or 0, verb .. ": x"), numbers.small(y or 0, verb .. ": y")
 end
 
 -- A picture's height, width, bytes of a pixel and from one row to the next; its pixels must be compact in a row, in
@@ -158,7 +157,8 @@ end
 function Context:upload(texture, t, format, x, y)
   local known, call = format_of(format, "upload"), self.call
   local height, width, unit, pitch = picture_of(t, known, "upload")
-  x, y = check_place(texture, x, y, "upload")
+  picture.check_name(texture, 0, "texture", "upload")
+  x, y = numbers.small(x or 0, "upload: x"), numbers.small(y or 0, "upload: y")
   local kept, message, code = t:view {} -- which nobody else can close while OpenGL reads
   if not kept then
     return nil, message, code

@@ -31,14 +31,11 @@ local new_buffer, new_tensor = ffi.typeof "mf_gl_buffer *[1]", ffi.typeof "mf_te
 ---@field reason string? why it has not
 ---@field in_use boolean whether something had a tensor of the last `map` when that was over: it must not be used
 local Shared = {}
-local LARGEST_NAME = 2 ^ 32 - 1
 Shared.__index = Shared
 
 -- The device that options of a share name, checked; nil and why there is none.
 function share.device_of(name, what, opts, verb)
-  if type(name) ~= "number" or name < 1 or name > LARGEST_NAME or name ~= math.floor(name) then
-    misuse("%s: %s: expected OpenGL's number of a %s, got %s", verb, what, what, show(name))
-  end
+  picture.check_name(name, 1, what, verb)
   if type(opts) ~= "table" then
     misuse("%s: options: expected a table with a device, got %s", verb, show(opts))
   end
