@@ -1,5 +1,6 @@
 /* call_in.c: calls from Python into Lua, and makes an exception of an error there. */
 #include "convert.h"
+#include <moonferry_lua.h>
 
 /* Collects after a script that ran out of memory: its garbage would keep the next one from running. An exception is
  * pending. */
@@ -22,6 +23,11 @@ static void keep_error(const mf__frame *frame) {
   lua_settop(frame->L, frame->top + 1);
 }
 
+/* Where a script was in `require`, it can load the module in the next call. */
+static void forget_broken_loads(const mf__frame *frame) {
+  if (frame->state->hosted && frame->state->inside == 1) (void)mf_lua__unfinished(frame->L, "", 1);
+}
+
 void mf__call_in_fail(mf__frame *frame, int status) {
   mf__state *state = frame->state;
   keep_error(frame);
@@ -32,6 +38,7 @@ void mf__call_in_fail(mf__frame *frame, int status) {
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
   if (status == LUA_ERRMEM) collect_after(frame);
+  forget_broken_loads(frame);
 }
 
 int mf__call_in(mf__bridge *bridge, int (*body)(lua_State *L, void *data), void *data) {

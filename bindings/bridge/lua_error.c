@@ -272,12 +272,13 @@ static PyObject *value_of(lua_State *L, int index) {
 }
 
 /* Whether ${text} is LuaJIT's own memory error, which a script or coroutine.wrap has thrown on: then there may be a
- * position before it. */
+ * position before it. Or `require` has, whose module could not be compiled: then there is a line of its own before. */
 static int is_memory_text(const char *text) {
   static const char own[] = "not enough memory";
   size_t size = strlen(text), rest = sizeof own - 1;
   if (size < rest || strcmp(text + size - rest, own) != 0) return 0;
   size -= rest;
+  if (size >= 3 && memcmp(text + size - 3, ":\n\t", 3) == 0) return 1;
   return size == 0 || (size >= 3 && memcmp(text + size - 2, ": ", 2) == 0 && isdigit((unsigned char)text[size - 3]));
 }
 

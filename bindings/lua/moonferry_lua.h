@@ -14,11 +14,56 @@
 #include <moonferry.h>
 #include <string.h>
 
+/* Whether the value at ${index} is the mark by which `require` knows a module that is being loaded: a pointer or, in
+ * LuaJIT 2.1, a number that no module would return. Its bits are compared: the processor may take it for 0. */
+static inline int mf_lua__is_mark(lua_State *L, int index) {
+  static const unsigned char mark[8] = {'s', 0, 0, 0, 0, 0, 0, 0x80};
+  const lua_Number number = lua_type(L, index) == LUA_TNUMBER ? lua_tonumber(L, index) : 0;
+  return lua_islightuserdata(L, index) || memcmp(&number, mark, sizeof mark) == 0;
+}
+
+/* How many modules whose names begin with ${prefix} have begun to load and have not ended; with ${forget} `require`
+ * does not know of them any more. */
+static inline int mf_lua__unfinished(lua_State *L, const char *prefix, int forget) {
+  const int top = lua_gettop(L);
+  int count = 0;
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_pushnil(L);
+  while (lua_istable(L, -2) && lua_next(L, -2)) {
+    const int is_marked = mf_lua__is_mark(L, -1) && lua_type(L, -2) == LUA_TSTRING;
+    lua_pop(L, 1);
+    if (!is_marked || strncmp(lua_tostring(L, -1), prefix, strlen(prefix)) != 0) continue;
+    count++;
+    if (!forget) continue;
+    lua_pushvalue(L, -1);
+    lua_pushnil(L);
+    lua_rawset(L, -4);
+  }
+  lua_settop(L, top);
+  return count;
+}
+
+/* Calls `require`, which is at the top of the stack, for ${module}, a module of Moonferry's. Raises, for instance where
+ * memory ends or a hook raises meanwhile; then the module can be loaded another time, which `require` alone would
+ * refuse for ever. */
+static inline void mf_lua__load(lua_State *L, const char *module) {
+  const int others = mf_lua__unfinished(L, "moonferry", 0); /* below us; their marks stay */
+  lua_pushstring(L, module);
+  if (lua_pcall(L, 1, 1, 0) == 0) return;
+  if (others == 0) (void)mf_lua__unfinished(L, "moonferry", 1);
+  lua_error(L);
+}
+
 /* Pushes ${name} of the Lua module ${module}. Raises. */
 static inline void mf_lua__field(lua_State *L, const char *module, const char *name) {
-  lua_getglobal(L, "require");
-  lua_pushstring(L, module);
-  lua_call(L, 1, 1);
+  lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+  lua_getfield(L, -1, module);
+  lua_remove(L, -2);
+  if (!lua_istable(L, -1)) {
+    lua_pop(L, 1);
+    lua_getglobal(L, "require");
+    mf_lua__load(L, module);
+  }
   lua_getfield(L, -1, name);
   lua_remove(L, -2);
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import moonferry as mf
+from moonferry.luajit import LuaInterrupt
 
 
 def test_a_tensor_arrives_as_a_tensor_over_the_same_memory(lua):
@@ -216,3 +217,83 @@ def test_a_table_with_the_field_of_a_tensor_is_a_table(handle):
     for _ in range(3):
         assert same(ours).data_ptr == ours.data_ptr
         assert type(forged).__name__ == type(same(forged)).__name__ == "LuaTable"
+
+
+def fill(lua):
+    """Takes all the memory that the state may have; give(n) gives n thousand bytes back."""
+    lua.execute(
+        """
+        kept = {}
+        pcall(function() while true do kept[#kept + 1] = ("x"):rep(1000) .. #kept end end)
+        function give(n) for _ = 1, n do kept[#kept] = nil end collectgarbage() end"""
+    )
+
+
+def test_what_lua_loads_for_the_first_tensor_is_loaded_again_where_memory_ended():
+    tensor, kinds = mf.ones((2,)), set()
+    for room in range(10, 400, 13):
+        lua = mf.Lua(max_memory=4_000_000)
+        fill(lua)
+        lua.execute("give(...)", room)
+        try:
+            assert lua.eval("(...):get(1)", tensor) == 1
+            kinds.add(None)
+        except mf.LuaError as error:
+            kinds.add(type(error))
+        lua.execute("kept = nil collectgarbage()")
+        assert lua.eval("(...):get(1)", tensor) == 1
+    assert mf.LuaMemoryError in kinds and kinds <= {mf.LuaMemoryError, None}
+
+
+# Stops the loading of moonferry's numbers.lua once, in the middle of all the others.
+BROKEN_ONCE = """
+local stop = ...
+package.preload["moonferry.numbers"] = function(...)
+  package.preload["moonferry.numbers"] = nil
+  stop()
+  return dofile(package.searchpath("moonferry.numbers", package.path))
+end"""
+
+
+@pytest.mark.parametrize("interruptible", [False, True])
+@pytest.mark.parametrize("code", ["(...):get(1)", "require('moonferry').ones({2}):get(1)"])
+def test_what_was_being_loaded_when_a_script_was_stopped_is_loaded_again(code, interruptible):
+    lua, tensor = mf.Lua(interruptible=interruptible), mf.ones((2,))
+    lua.execute(BROKEN_ONCE, lua.interrupt)
+    with pytest.raises(LuaInterrupt):
+        lua.eval(code, tensor)
+    assert lua.eval(code, tensor) == 1
+
+
+def test_a_script_that_goes_on_after_its_first_tensor_failed_gets_the_next():
+    lua, tensor = mf.Lua(), mf.ones((2,))
+
+    def fail():
+        raise ValueError
+
+    lua.execute(BROKEN_ONCE, fail)
+    assert lua.eval("(function(f) return pcall(f), f():get(1) end)(...)", lambda: tensor) == (False, 1)
+
+
+def test_a_module_whose_loading_goes_on_stays_marked():
+    """A tensor that comes meanwhile is refused, and nothing is loaded twice."""
+    lua, tensor = mf.Lua(), mf.ones((2,))
+    lua.execute(
+        """
+        local tensor = ...
+        package.preload["moonferry.numbers"] = function()
+          loads = (loads or 0) + 1
+          fine, marked = pcall(tensor), package.loaded["moonferry.numbers"] ~= nil
+          return dofile(package.searchpath("moonferry.numbers", package.path))
+        end
+        package.preload.zero = function() return 0 end
+        require "zero" """,
+        lambda: tensor,
+    )
+    assert lua.eval("(...):get(1)", tensor) == 1
+    assert lua.eval("fine, marked, loads") == (False, True, 1)
+    with pytest.raises(mf.LuaError):
+        lua.execute("error('x')")
+    assert lua.eval("package.loaded.zero") == 0
+    with pytest.raises(mf.LuaError):
+        lua.execute("debug.getregistry()._LOADED = nil error('x')")

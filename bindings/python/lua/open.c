@@ -3,6 +3,7 @@
  * Invariant: a state is whole, or it was never there. */
 #include <luajit.h>
 #include <lualib.h>
+#include <moonferry_lua.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +46,7 @@ static void put_weak_table(lua_State *L, int bridge, int slot, const char *mode)
 /* Lua's half of tensors: moonferry's own Lua files, which most states never need. */
 static int load_crossing(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, "moonferry.require");
-  lua_pushliteral(L, "moonferry.crossing");
-  lua_call(L, 1, 1);
+  mf_lua__load(L, "moonferry.crossing");
   lua_getfield(L, -1, "describer");
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_IMPORT);
   lua_call(L, 1, 1);
