@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -199,6 +201,44 @@ def test_tests_that_are_deselected_without_a_word_have_failed(run, tmp_path):
     (tmp_path / "test_two.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    pass\n")
     [(_, said)] = run.pytest("name", sys.executable, [str(tmp_path), "-k", "test_a"], {}).failures
     assert "1 deselected" in said
+
+
+class Clock:
+    """A clock that moves as a program's output is read, and that output: a part after each number of seconds."""
+
+    def __init__(self, *pauses):
+        self.now, self.pauses = 0, list(pauses)
+
+    def monotonic(self):
+        return self.now
+
+    def read1(self, size):
+        if not self.pauses:
+            return b""
+        self.now += self.pauses.pop(0)
+        if self.now > 1000:
+            threading.Event().wait()  # for ever
+        return b"x"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+@pytest.mark.parametrize("pauses, ends", [((9,) * 50, True), ((9, 9, 2000), False)])
+def test_a_program_may_run_for_long_but_not_in_silence(monkeypatch, pauses, ends):
+    clock = Clock(*pauses)
+    monkeypatch.setattr(programs, "time", clock)
+    listener = programs.Listener(SimpleNamespace(stdout=clock))
+    assert listener.ends(10) is ends
+    assert listener.text() == "x" * (len(pauses) - (not ends))
+
+
+def test_a_program_that_is_silent_for_long_is_ended(run):
+    code, text = run.run_program(["sh", "-c", "echo begun; exec sleep 99"], {}, 5)
+    assert code is None and text == "begun\n\n[stopped: it had printed nothing for 5 s]"
 
 
 @pytest.mark.parametrize(
