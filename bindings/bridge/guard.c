@@ -201,6 +201,21 @@ __attribute__((noinline)) static int enter(lua_State *L, mf__bridge *bridge, mf_
 
 static const char ended[] = "Python has ended in this process";
 
+static int nothing(lua_State *L) {
+  (void)L;
+  return 0;
+}
+
+/* Raises the error at the top of ${L}. Other threads may have run Lua on stacks of their own since Lua called us, and a
+ * LuaJIT of before October 2023 takes the last one that C has run for the running one, also where it catches this error
+ * and goes on in compiled code. So ${L} is run by C once more. */
+static int raise_on(lua_State *L) {
+  const int top = lua_gettop(L);
+  (void)lua_cpcall(L, nothing, NULL);
+  lua_settop(L, top);
+  return lua_error(L);
+}
+
 int mf__enter_by(lua_State *L, mf__unprotected_body unprotected) {
   mf__bridge *bridge = *(mf__bridge **)lua_touserdata(L, lua_upvalueindex(2));
   if (bridge == NULL) return luaL_error(L, "this Lua state is being closed");
@@ -213,7 +228,7 @@ int mf__enter_by(lua_State *L, mf__unprotected_body unprotected) {
   if (status == 0) return results;
   if (status == ENDED) return luaL_error(L, ended);
   if (status == STOPPED) lua_pushliteral(L, "interrupted");
-  return lua_error(L);
+  return raise_on(L);
 }
 
 int mf__enter(lua_State *L) {

@@ -4,6 +4,8 @@ Each operation below reaches a probe, whose methods do so; where the lock is kep
 """
 
 import codecs
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -361,3 +363,52 @@ def test_a_finalizer_of_memory_may_wait(visit):
         visit.lua.gccollect()
         assert visit.count == before + 1
     visit.lua = None
+
+
+# What Lua asks for without a protected call ends with an error after another thread has run Lua on a stack of its own.
+# LuaJIT goes on in compiled code, which must be this stack's.
+COMPILED = """
+import threading
+import types
+import moonferry as mf
+
+lua = mf.Lua()
+other = lua.eval("function() local s = 0 for i = 1, 20 do s = s + i end return s end")
+
+def visit():
+    other()
+    lua.interrupt(ValueError("stopped"))
+
+class Visited:
+    @property
+    def field(self):
+        thread = threading.Thread(target=visit)
+        thread.start()
+        thread.join()
+        return 1
+
+def steps():
+    while True:
+        yield Visited().field
+
+try:
+    lua.execute('''
+        require("jit.opt").start("hotloop=1", "hotexit=1")
+        local visited, steps, plain = ...
+        local known = plain.field
+        local step, list = python.iter(steps)
+        local ways = {field = function() return visited.field end, step = function() return step(list) end}
+        local function sum(n) local s = 0 for i = 1, n do s = s + i end return s end
+        for i = 1, 20 do sum(i) end
+        local caught = not pcall(ways.WAY)
+        local total = sum(10)
+        result = {caught, total, sum(5), sum(6)}''', Visited(), steps(), types.SimpleNamespace(field=0))
+except ValueError as error:
+    print(error, list(lua.globals().result.values()))
+"""
+
+
+@pytest.mark.parametrize("way", ["field", "step"])
+def test_compiled_code_goes_on_behind_an_error_after_another_threads_visit(way):
+    done = subprocess.run([sys.executable, "-c", COMPILED.replace("WAY", way)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "stopped [True, 55, 15, 21]\n", "")
