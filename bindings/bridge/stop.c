@@ -9,7 +9,7 @@
  * threads. Invariant: after the last call has left there is no hook and no reason, after the last of the main thread
  * no handler of ours. */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sigaction */
+#define _GNU_SOURCE /* SA_ONSTACK */
 #endif
 #include <pthread.h>
 #include <signal.h>
@@ -55,21 +55,9 @@ void mf__stop(mf__state *state, PyObject *reason) {
   Py_DecRef(before);
 }
 
-/* How many calls of the main thread into interruptible states there are, the thread, and the handler that was there
- * before. */
+/* How many calls of the main thread into interruptible states there are, and the thread. */
 static int armed;
 static pthread_t main_thread;
-static struct sigaction python_action, first_action;
-
-/* A handler that a script has set may call the one before it, ours, which is then about the first one. */
-static void call_before(int number) {
-  static volatile sig_atomic_t is_inside;
-  const struct sigaction *action = is_inside ? &first_action : &python_action;
-  const sig_atomic_t was_inside = is_inside;
-  is_inside = 1;
-  action->sa_handler(number);
-  is_inside = was_inside;
-}
 
 /* All of the states that the main thread is in: a script that Python called from another script ends, and so does the
  * other one, unless the Python code between them catches the exception. */
@@ -93,26 +81,20 @@ void mf__stop_pause(mf__state *state) {
   if (stop == MF__STOP_SIGNAL || stop == MF__STOP_MAIN) lua_sethook(state->L, NULL, 0, 0);
 }
 
-static void on_signal(int number) {
+static void on_signal(const mf__signal *signal) {
   if (!mf__on_main_thread()) {
-    pthread_kill(main_thread, number);
+    pthread_kill(main_thread, SIGINT);
     return;
   }
-  call_before(number);
+  mf__pass_on(signal);
   mf__stop_signal();
 }
 
 void mf__stop_arm(void) {
-  struct sigaction action;
   if (!mf__on_main_thread()) return;
   armed++;
-  if (sigaction(SIGINT, NULL, &action) != 0 || (action.sa_flags & SA_SIGINFO)) return;
-  if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL || action.sa_handler == on_signal) return;
-  python_action = action;
-  if (armed == 1 || first_action.sa_handler == NULL) first_action = action;
   main_thread = pthread_self();
-  action.sa_handler = on_signal;
-  sigaction(SIGINT, &action, NULL);
+  mf__handler_set(on_signal, SA_NODEFER | SA_ONSTACK | SA_RESTART);
 }
 
 static PyObject *forget(mf__state *state) {
@@ -125,10 +107,7 @@ static PyObject *forget(mf__state *state) {
 
 PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
   int is_main = state->stop_hook != NULL && mf__on_main_thread();
-  struct sigaction action;
-  if (is_main && --armed == 0 && sigaction(SIGINT, NULL, &action) == 0 && !(action.sa_flags & SA_SIGINFO) &&
-      action.sa_handler == on_signal)
-    sigaction(SIGINT, &python_action, NULL);
+  if (is_main && --armed == 0) mf__handler_unset(on_signal);
   int stop = atomic_load(&state->stop);
   if (stop == MF__STOP_NOT) return NULL;
   return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;

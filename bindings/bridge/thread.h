@@ -181,6 +181,22 @@ void mf__anchors_open(lua_State *L);
 /* lua_atpanic's function of every state that Moonferry makes for Python. */
 int mf__panic(lua_State *L);
 
+/* handlers.c: our handlers of SIGINT, each of which is set before another one. */
+
+typedef struct mf__signal mf__signal; /* one that has come */
+typedef void mf__handler(const mf__signal *signal);
+
+/* Sets ${ours} before the handler that is there, of whose flags it gets those in ${kept}. Nothing happens where one of
+ * ours is there, or none (SIG_DFL, SIG_IGN); or after so many different handlers that no more can be told apart. The
+ * main thread, with the GIL. */
+void mf__handler_set(mf__handler *ours, int kept);
+
+/* Where ${ours} is what is called first, the one comes back that it was set before. */
+void mf__handler_unset(mf__handler *ours);
+
+/* For a handler of ours: calls the one that it was set before, as the system would. */
+void mf__pass_on(const mf__signal *signal);
+
 /* stop.c: ending scripts that run. */
 enum {
   MF__STOP_NOT,

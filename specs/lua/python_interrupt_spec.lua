@@ -182,6 +182,27 @@ end)):gsub("^.*: ", "")))
     assert.are.equal("interrupted!\n", text)
   end)
 
+  it("raises KeyboardInterrupt in Python code also after a script that can be interrupted", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "import moonferry; moonferry.Lua(interruptible=True).execute('x = 1')"
+print(select(2, pcall(py.exec, "send(2)")).type)
+]])
+    assert.are.equal("KeyboardInterrupt\n", text)
+  end)
+
+  it("is the host's also after a later handler that passed it on has gone", function()
+    local text = runs(prelude .. signals .. [[
+py.exec "import faulthandler, os; faulthandler.register(signal.SIGINT, open(os.devnull, 'w'), chain=True)"
+py.import "wave"
+py.exec "faulthandler.unregister(signal.SIGINT)"
+print((select(2, pcall(function()
+  ffi.C.raise(2)
+  for _ = 1, 1e7 do end
+end)):gsub("^.*: ", "")))
+]], "", "luajit -joff")
+    assert.are.equal("interrupted!\n", text)
+  end)
+
   it("comes once to a handler that sets itself again each time", function()
     local text = runs(prelude .. signals .. [[
 py.exec "import faulthandler, tempfile; said = tempfile.TemporaryFile()"
