@@ -464,3 +464,22 @@ io.stdout:flush()
     assert.are.equal("gone\n0\n", text)
   end)
 end)
+
+describe("a hosted Python", function()
+  it("goes on after the Lua state that brought it, which closes the libraries that it has loaded", function()
+    local text = process.runs([==[
+thread [[
+require("moonferry.python").start()
+]]
+join()
+thread [[
+local py = require "moonferry.python"
+py.exec "import colorsys"
+print(py.eval "colorsys.rgb_to_hls(0, 0, 0)")
+]]
+join()
+print(require("moonferry.python").eval "1 + 1")
+]==], "", engine)
+    assert.are.equal("(0.0, 0.0, 0.0)\n2\n", text)
+  end)
+end)

@@ -23,7 +23,7 @@ TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
 GPU = ("gpu_python_spec.lua",)
 ALSO = "interpreter_spec.lua", *GPU
-UNASKED = "python_environment_spec"  # how a hosted Python is set up: long, and no matter of the bridge
+START = {"python_environment_spec": ("start.c", "configure.c")}  # how a hosted Python is set up: long
 
 
 class FileSpec(Spec):
@@ -35,6 +35,9 @@ class FileSpec(Spec):
         # An engine that is linked with libmoonferry has the package's, so that there is one of them.
         folders = [str(where / "moonferry"), *filter(None, [self.env.get("LD_LIBRARY_PATH")])]
         return {**self.env, **environment(where), "LD_LIBRARY_PATH": os.pathsep.join(folders)}
+
+    def may_notice(self, path):
+        return path.name in START.get(self.name, [path.name])
 
 
 class Marked:
@@ -91,8 +94,7 @@ class Bridge(Judge):
         folder = ROOT / "specs" / "lua"
         for source in [*sorted(folder.glob("python*_spec.lua")), *map(folder.joinpath, ALSO)]:
             words = f"arg = {{[0] = 'busted', '--ignore-lua', '-o', 'TAP', 'specs/lua/{source.name}'}} {BUSTED}"
-            if source.stem not in UNASKED:
-                yield FileSpec(source.stem, ["luajit", "-e", words], of_device("cuda") if source.name in GPU else {})
+            yield FileSpec(source.stem, ["luajit", "-e", words], of_device("cuda") if source.name in GPU else {})
         yield FileSpec("alone", ["luajit", "specs/seams/alone.lua", "cpu"], {})
         words = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "specs/life"]
         yield FileSpec("life_level", [*words, "-k", "level or lua_close"], {"MOONFERRY_SPEC_LIVES": "1"})
