@@ -36,6 +36,7 @@ static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
   mf__section_free_in_child();
   mf__thread_forked();
+  mf__stop_forked();
   mf__forks++;
   for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
     if (frame->state != NULL) reset_after_fork(frame->state);

@@ -55,8 +55,9 @@ void mf__stop(mf__state *state, PyObject *reason) {
   Py_DecRef(before);
 }
 
-/* How many calls of the main thread into interruptible states there are, and the thread. */
-static int armed;
+/* How many calls into interruptible states this thread is in: any thread, because the one that forks is the main thread
+ * of the child. */
+static _Thread_local int armed;
 static pthread_t main_thread;
 
 /* All of the states that the main thread is in: a script that Python called from another script ends, and so does the
@@ -90,11 +91,19 @@ static void on_signal(const mf__signal *signal) {
   mf__stop_signal();
 }
 
-void mf__stop_arm(void) {
-  if (!mf__on_main_thread()) return;
-  armed++;
+static void set_handler(void) {
   main_thread = pthread_self();
   mf__handler_set(on_signal, SA_NODEFER | SA_ONSTACK | SA_RESTART);
+}
+
+void mf__stop_arm(void) {
+  armed++;
+  if (mf__on_main_thread()) set_handler();
+}
+
+void mf__stop_forked(void) {
+  if (armed > 0) set_handler();
+  else mf__handler_unset(on_signal);
 }
 
 static PyObject *forget(mf__state *state) {
@@ -106,8 +115,8 @@ static PyObject *forget(mf__state *state) {
 }
 
 PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
-  int is_main = state->stop_hook != NULL && mf__on_main_thread();
-  if (is_main && --armed == 0) mf__handler_unset(on_signal);
+  const int is_main = state->stop_hook != NULL && mf__on_main_thread();
+  if (state->stop_hook != NULL && --armed == 0 && is_main) mf__handler_unset(on_signal);
   int stop = atomic_load(&state->stop);
   if (stop == MF__STOP_NOT) return NULL;
   return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;

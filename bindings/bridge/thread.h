@@ -214,6 +214,9 @@ void mf__stop(mf__state *state, PyObject *reason);
 void mf__stop_arm(void);
 PyObject *mf__stop_disarm(mf__state *state, int thread_left);
 
+/* In a child, whose main thread is the one that forked. */
+void mf__stop_forked(void);
+
 /* A thread takes the lock of a state that is to stop, or gives it up: the hook is there only while the lock is held by
  * the thread that is meant. */
 void mf__stop_renew(mf__state *state);

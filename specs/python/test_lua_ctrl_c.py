@@ -234,6 +234,29 @@ CTRL_C = {
         "thread = threading.Thread(target=fork)\nthread.start()\nthread.join()",
         "KeyboardInterrupt\nchild 0\n",
     ),
+    "in a child of a thread that was in a script, which goes on there": (
+        "def fork():\n    global child\n"
+        "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
+        "    child = os.fork()\n    if child == 0: signal.alarm(60)\n"
+        "    else: print('child', os.waitpid(child, 0)[1])\n    return child == 0\n"
+        "def work():\n"
+        "    stopped(lambda: lua().execute('local fork, send = ... if fork() then send(2) while true do end end', "
+        "fork, send_now))\n"
+        "    if child == 0:\n"
+        "        stopped(lambda: lua().execute('local f, ready = ... f() ' + LOOP.replace('...', 'ready'),"
+        " lambda: lua().execute('x = 1'), ready))\n"
+        "        os._exit(action() != before[1])\n"
+        "on_thread(work)",
+        "KeyboardInterrupt\nKeyboardInterrupt\nchild 0\nnot stopped\n",
+    ),
+    "in a child of a thread that was in no script, beside one that was": (
+        "def fork():\n"
+        "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
+        "    pid = os.fork()\n    if pid == 0: os._exit(action() != before[1])\n"
+        "    print('child', os.waitpid(pid, 0)[1])\n"
+        "lua().execute('(...)()', lambda: on_thread(fork))",
+        "child 0\n",
+    ),
     "that ends one script, and then another": (
         "for _ in range(3):\n    stopped(lambda: lua().execute(LOOP, ready))",
         "KeyboardInterrupt\n" * 3,
