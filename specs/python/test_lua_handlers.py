@@ -43,6 +43,17 @@ HANDLERS = {
         "lua().execute('local send = ... send(2) send(2)', send_now)\nprint(seen, action() == address(handler))",
         "[0, 2, 2] True\n",
     ),
+    "a handler that sets itself again, before which ours stays": (
+        "handler = c_handler(lambda *unknown: set_action(handler))\nset_action(handler)\n"
+        "inside = lua().execute('local send, action = ... send(2) return action()', send_now, action)\n"
+        "print(inside != address(handler), action() == address(handler))",
+        "True True\n",
+    ),
+    "the handler that was there, after one script in another": (
+        "for _ in range(3):\n    lua().execute('(...)()', lambda: lua().execute('x = 1'))\n"
+        "    print(action() == before)",
+        "True\nTrue\nTrue\n",
+    ),
     "a handler that the system would call once, and one of a script's that passes it on": (
         "first = c_handler(lambda n, *unknown: seen.append(n))\nset_action(first, SA_RESETHAND)\n"
         "chain = Chain('chain')\n"
