@@ -233,6 +233,23 @@ def test_an_array_that_was_not_copied_is_not_copied_here_either():
         mf.asarray(Told(swapped), copy=False)
 
 
+class Turned:
+    """An array that is made anew, with its axes turned, whenever somebody asks for it."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.arange(6.0).reshape(2, 3).T
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones((2, 3), order="F"), np.broadcast_to(np.arange(3.0), (4, 2, 3)), Turned()],
+    ids=["columns", "repeated", "turned"],
+)
+def test_tensor_is_compact_however_the_copy_lies(array):
+    t = mf.tensor(array)
+    assert t.is_contiguous and not t.readonly and t.tolist() == np.asarray(array).tolist()
+
+
 def test_an_array_that_was_copied_is_not_copied_again():
     class Given:
         def __array__(self, dtype=None, copy=None):
@@ -241,6 +258,7 @@ def test_an_array_that_was_copied_is_not_copied_again():
 
     given = Given()
     assert mf.asarray(given, copy=True).data_ptr == given.made.ctypes.data
+    assert mf.tensor(given).data_ptr == given.made.ctypes.data
 
 
 class NAType:

@@ -322,7 +322,9 @@ def tensor(obj: Any, dtype: Any = None, *, device: Any = None) -> Tensor:
         return _placed(_core._from_nested(obj, dtype), device, None)
     if device is not None and (dtype is None or _on_gpu(made)):
         return _converted(made.to(device, copy=True), dtype)
-    return made if dtype is None else _placed(made.astype(dtype), device, None)
+    if dtype is None:
+        return made.contiguous()  # NumPy's copy for DLPack lies as the array does
+    return _placed(made.astype(dtype), device, None)
 
 
 def numpy_dtype(t):
