@@ -18,6 +18,10 @@ OTHER = "__ctype_be__" if sys.byteorder == "little" else "__ctype_le__"
 SWAPPED, BYTES = getattr(ctypes.c_int16, OTHER) * 2, getattr(ctypes.c_uint8, OTHER, ctypes.c_uint8) * 2
 
 
+class MATRIX(ctypes.Structure):
+    _fields_ = [("rows", ctypes.c_float * 4 * 4)]
+
+
 class OneElement:
     """An array of one element with axes that is an index as well, as PyTorch's are."""
 
@@ -155,6 +159,7 @@ def test_an_array_without_axes_is_an_extent_and_an_index():
         ((ctypes.c_uint8 * 16)(), 4, "float32"), ((ctypes.c_char * 2)(), 4, "int4"),
         ((ctypes.c_long * 2)(), 2, "uint64"),
         ((ctypes.c_void_p * 2)(), 2, "uint64"), ((ctypes.c_bool * 4)(), 4, "bool"),
+        ((MATRIX * 3)(), (3, 4, 4), "float32"),
     ],
 )  # fmt: skip
 def test_an_array_of_ctypes_is_taken_where_its_elements_are_there(array, shape, dtype):

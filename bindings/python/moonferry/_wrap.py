@@ -75,12 +75,14 @@ def _check_element(array: Any, dtype: DType) -> None:
     with memoryview(array) as memory:
         kind, bits = _KINDS.get(memory.format.lstrip("<>=@")), 8 * memory.itemsize
         swapped = bits > 8 and _typestr.is_swapped(memory.format)
-    if kind is not None and swapped:
+    if kind is None:
+        return
+    if swapped:
         instead = "asarray makes a copy in this machine's order"
         raise TypeError(f"wrap: pointer: the array holds {kind}{bits} with the bytes in the other order; {instead}")
-    holds = DType(f"{kind or 'uint'}{bits}")
+    holds = DType(f"{kind}{bits}")
     as_bits = holds.kind in "iu" and holds.bits == dtype.bits and dtype not in _FLOATS
-    if kind is None or holds == dtype or as_bits:
+    if holds == dtype or as_bits:
         return
     instead = "a pointer, by ctypes.cast, may point to anything"
     raise TypeError(f"wrap: dtype: the array holds {holds}, and dtype is {dtype} ({instead})")
