@@ -190,6 +190,12 @@ def test_nested_containers_stay_python_unless_asked(lua):
     assert t[1] == t.inner and t[1] != t[3] and len(lua.table_from(recursive=True)) == 0
 
 
+@pytest.mark.parametrize("more", [(), ({},)])
+def test_recursive_tables_have_tables_as_keys_as_well(lua, more):
+    (key,) = lua.table_from({(1, 2): 3}, *more, recursive=True)
+    assert mf.lua_type(key) == "table" and list(key.values()) == [1, 2]
+
+
 def test_recursive_tables_keep_loops_and_sharing(lua):
     shared = [1]
     loop = {"shared": shared, "again": shared}

@@ -339,7 +339,7 @@ class Lua(_options.NoAttributes, _lua.State):
             self._collect(source, values, pairs)
         if seen is not None:
             values = [self._inner(v, seen) for v in values]
-            pairs = [(k, self._inner(v, seen)) for k, v in pairs]
+            pairs = [(self._inner(k, seen), self._inner(v, seen)) for k, v in pairs]
         return _lua.table(self, values, pairs)
 
     @staticmethod
