@@ -35,6 +35,14 @@ function Context:fence()
   return self._fence
 end
 
+--- What the work behind a fence does with the memory. Asked before there is a fence, which an error would lose.
+function fences.use_of(use, verb)
+  if use ~= nil and type(use) ~= "number" then
+    misuse("%s: use: expected C.MF_READ or C.MF_WRITE, got %s", verb, show(use))
+  end
+  return numbers.small(use or C.MF_READ, verb .. ": use")
+end
+
 function fences.hand_over(self, verb, give, a, b)
   local fence, message, code = self:fence()
   if not fence then
@@ -53,11 +61,7 @@ end
 ---@param use? number C.MF_READ, the default, or C.MF_WRITE
 function Context:fence_tensor(t, use)
   local handle = tensor.handle_for("fence_tensor", t)
-  if use ~= nil and type(use) ~= "number" then
-    misuse("fence_tensor: use: expected C.MF_READ or C.MF_WRITE, got %s", show(use))
-  end
-  local number = numbers.small(use or C.MF_READ, "fence_tensor: use")
-  return fences.hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, number)
+  return fences.hand_over(self, "fence_tensor", C.mf_tensor_fence, handle, fences.use_of(use, "fence_tensor"))
 end
 
 return fences

@@ -228,11 +228,12 @@ end
 --- After the draw: the slot comes again when OpenGL has drawn it.
 ---@return true?, string? message, number? code
 function GLRing:done(use)
+  local how = fences.use_of(use, "done")
   if self.route == "copied" then
     self.at = false
     return self.ring:done()
   end
-  local done, message, code = fences.hand_over(self.context, "done", C.mf_ring_end, self.ring.handle, use or C.MF_READ)
+  local done, message, code = fences.hand_over(self.context, "done", C.mf_ring_end, self.ring.handle, how)
   self.at = not done and self.at
   return done, message, code
 end
@@ -243,10 +244,11 @@ function GLRing:hold(use)
   if not self.seen then
     misuse("hold: latest gave no slot yet; g:latest() gives one that was published")
   end
+  local how = fences.use_of(use, "hold")
   if self.route == "copied" then
     return true
   end
-  return fences.hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, use or C.MF_READ)
+  return fences.hand_over(self.context, "hold", C.mf_ring_fence, self.ring.handle, how)
 end
 
 --- What `convert` makes of each slot; see mf.ring.
