@@ -123,6 +123,11 @@ function picture.check_name(name, least, what, verb)
   end
 end
 
+--- The pixel that something begins at, 0, 0 where nothing is said, by the same rule.
+function picture.pixel(x, y, verb)
+  return numbers.small(x or 0, verb .. ": x"), numbers.small(y or 0, verb .. ": y")
+end
+
 -- A picture's height, width, bytes of a pixel and from one row to the next; its pixels must be compact in a row, in
 -- memory that the host reads.
 local function picture_of(t, format, verb)
@@ -158,7 +163,7 @@ function Context:upload(texture, t, format, x, y)
   local known, call = format_of(format, "upload"), self.call
   local height, width, unit, pitch = picture_of(t, known, "upload")
   picture.check_name(texture, 0, "texture", "upload")
-  x, y = numbers.small(x or 0, "upload: x"), numbers.small(y or 0, "upload: y")
+  x, y = picture.pixel(x, y, "upload")
   local kept, message, code = t:view {} -- which nobody else can close while OpenGL reads
   if not kept then
     return nil, message, code
@@ -220,7 +225,7 @@ local function read_pixels(self, t, i, x, y)
   local mapped = r.route == "mapped"
   local to = mapped and ffi.cast("void *", (i - 1) * r.slot_nbytes) or t._dl.data
   picture.packed(context, mapped and r.buffer or 0, function()
-    context.call.ReadPixels(x or 0, y or 0, self.width, self.height, self.format[1], self.format[2], to)
+    context.call.ReadPixels(x, y, self.width, self.height, self.format[1], self.format[2], to)
   end)
   if self.came == i then
     self.came = false
@@ -233,6 +238,7 @@ end
 --- stays as it is for as many more reads as there are slots but one.
 ---@return true?, string? message, number? code
 function Reader:read(x, y)
+  x, y = picture.pixel(x, y, "read")
   places.room() -- between `begin` and what gives its slot back Lua's stack must not grow
   local t, i, code = self.ring:begin()
   if not t then

@@ -183,7 +183,7 @@ local function transfer(self, way, t, on, x, y)
     misuse("%s: the shared texture is closed", verb)
   end
   share.sweep(self.context)
-  x, y = x or 0, y or 0
+  x, y = picture.pixel(x, y, verb)
   local number = stream.number_of(on, self._dl[0], verb .. ": stream", NO_WORDS)
   if self.handle then
     local err = errors.place()
