@@ -177,7 +177,8 @@ function Context:upload(texture, t, format, x, y)
   end
   local data = ffi.cast("const uint8_t *", kept._dl.data)
   local size = tonumber(C.mf_dtype_bits(kept._dl.dtype, 0)) / 8
-  local rows = pitch >= width * unit and pitch % unit == 0 and height or 1
+  local in_one = pitch >= width * unit and pitch % unit == 0 and pitch / unit < 2 ^ 31
+  local rows = in_one and height or 1
   local function send()
     for row = 0, height - 1, math.max(rows, 1) do
       call.TexSubImage2D(TEXTURE_2D, 0, x, y + row, width, rows, known[1], known[2],

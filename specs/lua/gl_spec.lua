@@ -305,6 +305,20 @@ describe("moonferry.gl", function()
     assert.is_true(reader:close())
   end)
 
+  it("takes rows that lie further apart than OpenGL counts one by one", function()
+    local far, taken = 2 ^ 31, {}
+    local bytes = ffi.new "uint8_t[1]"
+    local t = mf.wrap(ffi.cast("uint8_t *", bytes), { 2, 1, 1 }, "uint8", { strides = { far, 1, 1 }, owner = bytes })
+    local real = context.call.TexSubImage2D
+    context.call.TexSubImage2D = function(_, _, _, y, _, rows, _, _, data) -- nothing is at row 1
+      taken[#taken + 1] = { y, rows, tonumber(ffi.cast("intptr_t", data) - ffi.cast("intptr_t", bytes)) }
+    end
+    assert(context:upload(0, t, "r8"))
+    context.call.TexSubImage2D = real
+    assert.are.same({ { 0, 1, 0 }, { 1, 1, far } }, taken)
+    t:close()
+  end)
+
   it("reads a picture to its end, although a finalizer closes it meanwhile", function()
     local texture, t = target(0x8814), mf.full({ H, W, 4 }, 1)
     local reader = assert(context:reader(W, H, "rgba32f"))
