@@ -95,7 +95,7 @@ function gl.open(from)
   end
   local self = setmetatable({
     call = call, handle = handle_at(at), _int = ffi.new("int32_t[1]"), _fence = ffi.new("mf_fence"), _refused = false,
-    _dropped = {},
+    _dropped = {}, _drop = false,
   }, Context)
   ask_routes(self)
   return self

@@ -57,15 +57,20 @@ function share.device_of(name, what, opts, verb)
   return which
 end
 
---- A place for what C registers, of that type; C has it there, since a pointer would take memory, which Lua may not
---- have. Where it is dropped it joins the context's `_dropped`, because only the context's thread may ask the driver.
-function share.place(context, new)
-  local dropped = context._dropped
-  return finalizers.arm(new(), finalizers.of(function(at)
+-- The finalizer of a context's places: one, because what finalizer.of makes is never collected.
+local function dropping(dropped)
+  return finalizers.of(function(at)
     if at[0] ~= nil then
       dropped[#dropped + 1] = at
     end
-  end))
+  end)
+end
+
+--- A place for what C registers, of that type; C has it there, since a pointer would take memory, which Lua may not
+--- have. Where it is dropped it joins the context's `_dropped`, because only the context's thread may ask the driver.
+function share.place(context, new)
+  context._drop = context._drop or dropping(context._dropped)
+  return finalizers.arm(new(), context._drop)
 end
 
 -- The answers of a close that has closed nothing.

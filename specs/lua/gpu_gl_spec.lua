@@ -119,6 +119,21 @@ gpu.describe("a shared buffer", function()
     assert(shared:close())
   end)
 
+  specify("leaves nothing in Lua when it is closed", function()
+    local function share_often()
+      for _ = 1, 500 do
+        assert(assert(context:share(buffer, { device = gpu.name, route = "mapped" })):close())
+      end
+      collectgarbage()
+      collectgarbage()
+      return collectgarbage "count"
+    end
+    jit.off(share_often, true)
+    share_often()
+    local before = share_often()
+    assert.is_true(share_often() < before + 32)
+  end)
+
   specify("goes back to OpenGL when the function raises", function()
     local shared = assert(context:share(buffer, { device = gpu.name }))
     local failed = select(2, pcall(shared.map, shared, nil, { N }, "float32", function(t)
