@@ -74,6 +74,8 @@ function gl.open(from)
     library, message, code = calls.find_library(from)
   elseif from.getproc == nil or from.current == nil then
     misuse("gl.open: getproc and current expected, got %s and %s", show(from.getproc), show(from.current))
+  elseif type(from.current) ~= "cdata" then -- C calls it, also where no Lua can run
+    misuse("gl.open: current: expected a C function, got %s", show(from.current))
   end
   if not library then
     return nil, message, code

@@ -72,6 +72,8 @@ describe("the ways of a context of OpenGL", function()
     for _, from in ipairs { { getproc = print }, { current = something }, {} } do
       helper.refuses("gl.open: getproc and current expected", gl.open, from)
     end
+    helper.refuses("gl.open: current: expected a C function, got a function", gl.open,
+      { getproc = print, current = print })
   end)
 end)
 
