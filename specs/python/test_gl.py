@@ -200,6 +200,16 @@ def test_a_number_is_given_to_opengl_whole_or_not_at_all(context, words, kind, s
                 share(words["texture"], "cuda")
 
 
+@pytest.mark.parametrize(
+    ("size", "kind", "said"),
+    [((0, 7), ValueError, "width is 0; 1 to"), ((13, 0), ValueError, "height is 0; 1 to"),
+     ((1.5, 7), TypeError, "width is 1.5; an integer expected"), ((13, "7"), TypeError, "height is '7'")],
+)  # fmt: skip
+def test_a_reader_has_pixels(context, size, kind, said):
+    with pytest.raises(kind, match=said):
+        context.reader(*size)
+
+
 def test_a_picture_that_is_closed_while_opengl_reads_it_stays(context, monkeypatch):
     name, t = texture(13, 7), mf.zeros((7, 13, 4), "uint8")
     take, held = context.call["TexSubImage2D"], []

@@ -178,7 +178,11 @@ def create_gl(getproc: Any, current: Any, out: c_void_p) -> None:
 
 def describe(shape: Any, dtype: Any) -> tuple[DLTensor, Any]:
     """A description but for data and device, and the extents that it points to."""
-    extents = [shape] if isinstance(shape, int) else [int(extent) for extent in shape]
+    try:
+        given = tuple(shape)
+    except TypeError:  # one extent
+        given = (shape,)
+    extents = [whole(extent, "an extent of shape", -(2**63), 2**63 - 1) for extent in given]
     array = (c_int64 * max(len(extents), 1))(*extents)
     like, error = DLTensor(ndim=len(extents), shape=array), Error()
     name = str(moonferry.empty(0, dtype).dtype)

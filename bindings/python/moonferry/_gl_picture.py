@@ -110,6 +110,7 @@ class Reader:
 
     def __init__(self, context: Any, width: int, height: int, format: str, slots: int, route: str | None) -> None:
         self._format = _format(format)
+        width, height = whole(width, "width", 1), whole(height, "height", 1)
         shape = (height, width, self._format[3]) if self._format[3] else (height, width)
         self._size, self._queued = (width, height), list[int]()
         self._came: int | None = None

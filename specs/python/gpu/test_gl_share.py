@@ -19,6 +19,16 @@ sweep = pytest.importorskip("moonferry._gl_calls").sweep
 N = 1024
 
 
+class Extent:
+    """An integer of another library's."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
 @pytest.fixture(scope="module", autouse=True)
 def egl():
     opengl.open_context()
@@ -61,6 +71,19 @@ def test_both_ways(context, device, seed, route):
     shared.close()
     with pytest.raises(ValueError, match="closed"), shared.map(None, N):
         pass
+
+
+@pytest.mark.parametrize("route", ["mapped", "copied"])
+def test_a_shape_is_taken_whole_or_not_at_all(context, device, route):
+    buffer = opengl.buffer_of(bytes(4 * N))
+    shared = context.share(buffer, str(device), route=route)
+    for shape in (Extent(N), (Extent(2), 5)):
+        with shared.map(None, shape) as t:
+            assert t.shape == ((N,) if isinstance(shape, Extent) else (2, 5))
+    for shape, kind in (((2.5,), TypeError), ("3", TypeError), ((2**64 + 5,), (OverflowError, ValueError))):
+        with pytest.raises(kind), shared.map(None, shape):
+            pass
+    shared.close()
 
 
 def test_an_error_inside_unmaps(context, device):
