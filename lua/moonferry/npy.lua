@@ -104,14 +104,23 @@ function npy.save(path, t)
   return true
 end
 
--- The first eight bytes, or nil and what is wrong.
-local function read_magic(file)
-  local head, failure = file:read(8)
+-- So many bytes; fewer where the file ends, nil and why not where the system cannot read it.
+local function read(file, count)
+  local part, failure = file:read(count)
   if failure then
     return nil, (failure:gsub("^.*: ", ""))
-  elseif head and head:sub(1, 4) == ARCHIVE then
+  end
+  return part or ""
+end
+
+-- The first eight bytes, or nil and what is wrong.
+local function read_magic(file)
+  local head, failure = read(file, 8)
+  if not head then
+    return nil, failure
+  elseif head:sub(1, 4) == ARCHIVE then
     return nil, "it is an archive, such as an .npz file; unpack the .npy files that are in it"
-  elseif not head or #head < 8 or head:sub(1, 6) ~= MAGIC then
+  elseif #head < 8 or head:sub(1, 6) ~= MAGIC then
     return nil, "it does not begin as NumPy's files do"
   elseif not ("\1\2\3"):find(head:sub(7, 7), 1, true) then
     return nil, ("its format version is %d; expected: 1, 2 or 3"):format(head:byte(7))
@@ -126,17 +135,21 @@ local function read_header(file)
     return nil, why
   end
   local count = head:byte(7) == 1 and 2 or 4
-  local digits = file:read(count)
+  local digits
+  digits, why = read(file, count)
   if not digits or #digits < count then
-    return nil, "it ends before its header"
+    return nil, why or "it ends before its header"
   end
   local size = 0
   for i = count, 1, -1 do
     size = size * 256 + digits:byte(i)
   end
-  local text = size > 0 and size <= LONGEST_HEADER and file:read(size)
-  if not text or #text < size then
-    return nil, ("its header should have %.0f bytes"):format(size)
+  local text = ""
+  if size > 0 and size <= LONGEST_HEADER then
+    text, why = read(file, size)
+  end
+  if not text or #text < math.max(size, 1) then
+    return nil, why or ("its header should have %.0f bytes"):format(size)
   end
   return text
 end
@@ -206,9 +219,9 @@ end
 local function read_elements(file, t)
   local bytes, left = ffi.cast("char *", t:ptr()), t.nbytes
   while left > 0 do
-    local part = file:read(math.min(left, CHUNK))
-    if not part then
-      return nil, too_early(left)
+    local part, why = read(file, math.min(left, CHUNK))
+    if not part or part == "" then
+      return nil, why or too_early(left)
     end
     ffi.copy(bytes, part, #part)
     bytes, left = bytes + #part, left - #part

@@ -198,6 +198,35 @@ def write(path, kind):
     turned:close()
   end)
 
+  it("tells what the system says of a file that cannot be read to its end", function()
+    local t, open = mf.zeros(2), io.open
+    assert(mf.save(path, t))
+    t:close()
+    for nth = 1, 4 do -- what begins it, the header's size, the header, the elements
+      io.open = function(...) -- luacheck: ignore 122
+        local file, reads, broken = assert(open(...)), 0, {}
+        function broken.read(_, count)
+          reads = reads + 1
+          if reads == nth then
+            return nil, "Input/output error", 5
+          end
+          return file:read(count)
+        end
+        function broken.seek(_, ...)
+          return file:seek(...)
+        end
+        function broken.close()
+          return file:close()
+        end
+        return broken
+      end
+      local none, message = mf.load(path)
+      io.open = open -- luacheck: ignore 122
+      assert.is_nil(none)
+      assert.are.equal(("load: %s: Input/output error"):format(path), message)
+    end
+  end)
+
   it("tells what cannot be opened, and what is misuse", function()
     local t, message = mf.load("/no/such/file.npy")
     assert.is_nil(t)
