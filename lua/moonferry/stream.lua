@@ -315,54 +315,82 @@ end
 local swap, halves_type = C.mf_stream_swap, ffi.typeof("int32_t *")
 local LOW, HIGH, TWO_TO_32 = ffi.abi("be") and 1 or 0, ffi.abi("be") and 0 or 1, 2 ^ 32
 
--- Makes `s` current; gives the number of the stream before, as a number of Lua's, and the device.
-local function enter(s)
-  local place, at, err = place_of(s, "with_stream"), take_number(), errors.place()
-  local on, halves = place.device, ffi.cast(halves_type, at)
-  local rc = swap(on, place.stream, at, err)
+-- What stands in the upper half of the place for the stream before, where C has put none: no stream has that number.
+local NOT_ENTERED = -2 ^ 30
+
+-- All that entering and leaving `s` takes. C's own answer tells whether it was entered: an error of a debug hook may come
+-- between any two instructions of Lua's.
+local function entry_of(s)
+  local place, at = place_of(s, "with_stream"), take_number()
+  local halves = ffi.cast(halves_type, at)
+  halves[HIGH] = NOT_ENTERED
+  return { s = s, at = at, halves = halves, on = place.device, number = place.stream, entered = s._entered }
+end
+
+-- Calls fn with the stream current, or says why that cannot be.
+local function within(entry, fn, ...)
+  local err = errors.place()
+  local rc = swap(entry.on, entry.number, entry.at, err)
   if not errors.passed(rc, err) then
     return errors.refused("with_stream", rc, err)
   end
-  s._entered = s._entered + 1
-  local before = halves[HIGH] * TWO_TO_32 + halves[LOW] % TWO_TO_32
-  leave_number(at)
-  return before, on
+  entry.s._entered = entry.entered + 1
+  return fn(...)
 end
 
--- What was current before may be gone by now; the default stream is never.
-local function leave(s, before, on)
-  s._entered = s._entered - 1
-  if swap(on, before, nil, nil) ~= 0 then
+-- Once, where it was entered. What was current before may be gone by now; the default stream is never.
+local function leave(entry)
+  local halves, on = entry.halves, entry.on
+  if halves[HIGH] == NOT_ENTERED then
+    return
+  end
+  local before = halves[HIGH] * TWO_TO_32 + halves[LOW] % TWO_TO_32
+  entry.s._entered = entry.entered
+  local gone = swap(on, before, nil, nil) ~= 0
+  if gone then
     swap(on, DEFAULT, nil, nil)
-    local err = errors.place()
-    if not errors.passed(swap(on, before, nil, err), err) then
-      misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
-    end
+  end
+  halves[HIGH] = NOT_ENTERED
+  local err = gone and errors.place()
+  if gone and not errors.passed(swap(on, before, nil, err), err) then
+    misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
   end
 end
 
-local function finish(s, before, on, ok, ...)
-  leave(s, before, on)
+local function result(ok, ...)
   if not ok then
     error((...), 0)
   end
   return ...
 end
 
+local function finish(entry, ...)
+  leave(entry)
+  return result(...)
+end
+
+local function enter_and_leave(entry, ...)
+  return finish(entry, pcall(within, entry, ...))
+end
+
+-- An error of a debug hook may have come while it was left.
+local function left(entry, ...)
+  leave(entry)
+  leave_number(entry.at)
+  return result(...)
+end
+
 --- with_stream for a function that never yields.
 function stream.run(s, fn, ...)
-  local before, on, code = enter(s)
-  if not before then
-    return nil, on, code
-  end
-  return finish(s, before, on, pcall(fn, ...))
+  local entry = entry_of(s)
+  return left(entry, pcall(enter_and_leave, entry, fn, ...))
 end
 
 local resume_within
 
--- After a turn of the coroutine that runs fn: yields what it yielded, with the stream before current meanwhile.
-local function after_turn(s, thread, before, on, ok, ...)
-  leave(s, before, on)
+-- After a turn of the coroutine that runs fn: yields what it yielded, with the stream before current meanwhile. `ok` is
+-- nil where the stream could not be entered.
+local function after_turn(s, thread, ok, ...)
   if not ok then
     error((...), 0)
   elseif coroutine.status(thread) == "dead" then
@@ -372,25 +400,24 @@ local function after_turn(s, thread, before, on, ok, ...)
 end
 
 function resume_within(s, thread, ...)
-  local before, on = enter(s)
-  if not before then
-    error(on, 0)
+  return after_turn(s, thread, stream.run(s, coroutine.resume, thread, ...))
+end
+
+local function after_first_turn(s, thread, ok, ...)
+  if ok == nil then
+    return nil, ...
   end
-  return after_turn(s, thread, before, on, coroutine.resume(thread, ...))
+  return after_turn(s, thread, ok, ...)
 end
 
 -- In a coroutine, fn may yield. Other coroutines must not find its stream current then, so it runs in one of its
 -- own, which is entered and left with each turn.
 local function run_in_coroutine(s, fn, ...)
-  local within = coroutine.create(type(fn) == "function" and fn or function(...)
+  local thread = coroutine.create(type(fn) == "function" and fn or function(...)
     return fn(...)
   end)
-  scope.inherit(within)
-  local before, on, code = enter(s)
-  if not before then
-    return nil, on, code
-  end
-  return after_turn(s, within, before, on, coroutine.resume(within, ...))
+  scope.inherit(thread)
+  return after_first_turn(s, thread, stream.run(s, coroutine.resume, thread, ...))
 end
 
 --- Calls `fn` with the other arguments while `s` is this thread's current stream of its device, and returns what `fn`

@@ -288,6 +288,44 @@ gpu.describe("with_stream", function()
     assert.is_true(mf.current_stream(D) == default)
   end)
 
+  it("is left at whichever instruction an error of a debug hook comes", function()
+    local compiles, default = jit.status(), assert(mf.default_stream(D))
+    local ways = { mf.with_stream, function(...)
+      return coroutine.wrap(mf.with_stream)(...)
+    end }
+    finally(function()
+      debug.sethook()
+      if compiles then
+        jit.on()
+      end
+    end)
+    jit.off()
+    jit.flush()
+    for _, way in ipairs(ways) do
+      local at, struck = 0, true
+      while struck do
+        at, struck = at + 1, false
+        local s, count = assert(mf.stream(D)), 0
+        pcall(function()
+          debug.sethook(function()
+            count = count + 1
+            struck = count == at
+            if struck then
+              debug.sethook()
+              error("struck", 0)
+            end
+          end, "", 1)
+          way(s, mf.current_stream, D)
+          debug.sethook()
+        end)
+        debug.sethook()
+        assert.is_true(mf.current_stream(D) == default, "at instruction " .. at)
+        s:close()
+      end
+      assert.is_true(at > 50)
+    end
+  end)
+
   it("is left for good when the coroutine is given up, or fails", function()
     local s = mf.stream(D)
     local forgotten = coroutine.wrap(function()
