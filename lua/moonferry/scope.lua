@@ -13,7 +13,8 @@ local PRUNE_FROM = 1024
 
 ---@class moonferry.Scope
 local Scope = {}
-local NO_METHODS = { made = true, kept = true, outer = true, prune_at = true, guest = true, ended = true }
+local NO_METHODS = { made = true, kept = true, outer = true, prune_at = true, guest = true, ended = true,
+  counted = true }
 
 function Scope.__index(_, key)
   local found = rawget(Scope, key)
@@ -23,8 +24,7 @@ function Scope.__index(_, key)
   return found
 end
 
--- By coroutine. The call of `scope.run` holds its scope, so that one whose end was cut off by an error of a debug hook
--- goes with the next collection, and holds nothing until then that anybody sees.
+-- By coroutine.
 local innermost = setmetatable({}, { __mode = "kv" })
 local open = 0
 
@@ -120,24 +120,31 @@ end
 
 -- Closes what was made, the last first, and hands over what is kept. Returns the first error of a `close`.
 local function close_all(s)
-  local failure
-  for i = #s.made, 1, -1 do
-    local t = s.made[i]
+  local made, failure = s.made, nil
+  for i = #made, 1, -1 do
+    local t = made[i]
     if not s.kept[t] then
       local ok, message = pcall(close, t)
       if not ok then
         failure = failure or message
+        pcall(close, t) -- where it was an error of a debug hook, there is no other
       end
     elseif s.outer then
       s.outer.made[#s.outer.made + 1] = t
     end
+    made[i] = nil
   end
   return failure
 end
 
-local function finish(s, thread, ok, ...)
+-- The end of a scope. Called again, it goes on where an error of a debug hook has cut it off, or does nothing. Returns
+-- the first error of a `close`.
+local function wind_up(s, thread, ok, ...)
   innermost[thread] = s.outer
-  open = open - 1
+  if s.counted then
+    s.counted = false
+    open = open - 1
+  end
   s.ended = true
   local failure = close_all(s)
   local guest = s.guest
@@ -145,10 +152,32 @@ local function finish(s, thread, ok, ...)
   if guest and not guests.ended() then
     guests.scope_end(guest, s.outer and s.outer.guest, not ok and (...) or nil)
   end
+  return failure
+end
+
+local function finish(s, thread, ok, ...)
+  local failure = wind_up(s, thread, ok, ...)
   if not ok then
     error((...), 0)
   elseif failure then
     error(failure, 0)
+  end
+  return ...
+end
+
+local function begin(s, thread, fn)
+  s.guest = guests and not guests.ended() and guests.scope_begin() or nil
+  innermost[thread] = s
+  open = open + 1
+  s.counted = true
+  return finish(s, thread, pcall(fn, s))
+end
+
+-- An error of a debug hook may come between any two instructions, also of the end.
+local function left(s, thread, ok, ...)
+  wind_up(s, thread, ok, ...)
+  if not ok then
+    error((...), 0)
   end
   return ...
 end
@@ -163,10 +192,7 @@ function scope.run(fn)
   end
   local thread = coroutine.running() or MAIN
   local s = setmetatable({ made = {}, kept = {}, outer = innermost[thread], prune_at = PRUNE_FROM }, Scope)
-  s.guest = guests and not guests.ended() and guests.scope_begin() or nil
-  innermost[thread] = s
-  open = open + 1
-  return finish(s, thread, pcall(fn, s))
+  return left(s, thread, pcall(begin, s, thread, fn))
 end
 
 return scope

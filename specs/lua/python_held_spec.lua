@@ -275,7 +275,7 @@ describe("scopes", function()
   it("that have ended are found out, where a debugger calls their functions", function()
     local guests
     for i = 1, 20 do
-      local name, value = debug.getupvalue(require("moonferry.scope").run, i)
+      local name, value = debug.getupvalue(require("moonferry.scope").attach, i)
       guests = name == "guests" and value or guests
     end
     local ended, open, object = guests.scope_begin(), guests.scope_begin(), py.list { 1 }

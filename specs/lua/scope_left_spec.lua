@@ -35,4 +35,39 @@ end
 print(stale, kept)
 ]])
   end)
+
+  it("closes what was made in it and gives the outer scope back, at whichever instruction such an error comes", function()
+    assert.are.equal("0\t0\ttrue\n", process.runs [[
+local mf = require "moonferry"
+jit.off()
+local at, struck, open, lost = 0, true, 0, 0
+while struck do
+  at, struck = at + 1, false
+  local made, later
+  local function strike()
+    local count = 0
+    debug.sethook(function()
+      count = count + 1
+      if count == at then
+        struck = true
+        debug.sethook()
+        error "stopped"
+      end
+    end, "", 1)
+    mf.scope(function() made = mf.zeros(1) end)
+    debug.sethook()
+  end
+  mf.scope(function()
+    pcall(strike)
+    debug.sethook()
+    open = open + (made and tostring(made) ~= "mf.tensor<closed>" and 1 or 0)
+    collectgarbage()
+    collectgarbage()
+    later = mf.zeros(1)
+  end)
+  lost = lost + (tostring(later) ~= "mf.tensor<closed>" and 1 or 0)
+end
+print(open, lost, at > 200)
+]])
+  end)
 end)
