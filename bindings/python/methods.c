@@ -94,7 +94,8 @@ PyDoc_STRVAR(astype_doc,
              "Returns a new compact tensor with the elements converted to dtype. A GPU's elements are converted on\n"
              "the GPU's stream.\n"
              "\n"
-             "Conversions to floats round to nearest. From float to integer they truncate toward zero and saturate.\n"
+             "Conversions to floats round to nearest. From float to integer they truncate toward zero and saturate,\n"
+             "from integer to integer they keep the low bits.\n"
              "copy: False returns this tensor if it already has the dtype.\n"
              "Raises TypeError from complex to real, and for a dtype without arithmetic.");
 

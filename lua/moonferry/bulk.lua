@@ -84,9 +84,9 @@ function Tensor:contiguous()
   return clone(self)
 end
 
---- Returns a new compact tensor with the elements converted. Conversions to floats round to nearest, to integers they
---- truncate and saturate (NaN becomes 0), to bool anything but 0 becomes true. A GPU's elements are converted on the
---- GPU's stream.
+--- Returns a new compact tensor with the elements converted. Conversions to floats round to nearest, from floats to
+--- integers they truncate and saturate (NaN becomes 0), from integers to integers they keep the low bits, to bool
+--- anything but 0 becomes true. A GPU's elements are converted on the GPU's stream.
 ---@param name string the dtype
 ---@return moonferry.Tensor, string? message, number? code
 function Tensor:astype(name, ...)
