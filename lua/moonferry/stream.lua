@@ -318,8 +318,8 @@ local LOW, HIGH, TWO_TO_32 = ffi.abi("be") and 1 or 0, ffi.abi("be") and 0 or 1,
 -- What stands in the upper half of the place for the stream before, where C has put none: no stream has that number.
 local NOT_ENTERED = -2 ^ 30
 
--- All that entering and leaving `s` takes. C's own answer tells whether it was entered: an error of a debug hook may come
--- between any two instructions of Lua's.
+-- All that entering and leaving `s` takes. C's own answer tells whether it was entered: an error of a debug hook may
+-- come between any two instructions of Lua's.
 local function entry_of(s)
   local place, at = place_of(s, "with_stream"), take_number()
   local halves = ffi.cast(halves_type, at)

@@ -36,7 +36,7 @@ print(stale, kept)
 ]])
   end)
 
-  it("closes what was made in it and gives the outer scope back, at whichever instruction such an error comes", function()
+  it("closes what was made in it and gives the outer one back, at whichever instruction such an error comes", function()
     assert.are.equal("0\t0\ttrue\n", process.runs [[
 local mf = require "moonferry"
 jit.off()
