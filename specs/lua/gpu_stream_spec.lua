@@ -252,6 +252,11 @@ gpu.describe("with_stream", function()
         gpu.driver.destroy, theirs)
       assert.is_true(mf.current_stream(D) == mf.default_stream(D))
     end)
+    mf.with_stream(inner, function() -- one that is gone is not entered, and nothing is left
+      mf.wrap_stream(D, D:find "^cuda" and 1 or 0)
+      refuses("no living stream", mf.with_stream, before, print)
+      assert.is_true(mf.current_stream(D) == inner)
+    end)
     inner:close()
     assert.is_true(gpu.sim.sim_findings(gpu.MISUSE) > 0)
     gpu.sim.sim_reset() -- the driver was asked about a stream that is gone
