@@ -315,15 +315,15 @@ end
 local swap, halves_type = C.mf_stream_swap, ffi.typeof("int32_t *")
 local LOW, HIGH, TWO_TO_32 = ffi.abi("be") and 1 or 0, ffi.abi("be") and 0 or 1, 2 ^ 32
 
--- What stands in the upper half of the place for the stream before, where C has put none: no stream has that number.
-local NOT_ENTERED = -2 ^ 30
+-- What C puts in the place for the stream before where it has entered none: no stream that was current has that number.
+local NOT_ENTERED = constants.MF_STREAM_CURRENT
 
 -- All that entering and leaving `s` takes. C's own answer tells whether it was entered: an error of a debug hook may
 -- come between any two instructions of Lua's.
 local function entry_of(s)
   local place, at = place_of(s, "with_stream"), take_number()
   local halves = ffi.cast(halves_type, at)
-  halves[HIGH] = NOT_ENTERED
+  at[0] = NOT_ENTERED
   return { s = s, at = at, halves = halves, on = place.device, number = place.stream, entered = s._entered }
 end
 
@@ -341,16 +341,16 @@ end
 -- Once, where it was entered. What was current before may be gone by now; the default stream is never.
 local function leave(entry)
   local halves, on = entry.halves, entry.on
-  if halves[HIGH] == NOT_ENTERED then
+  local before = halves[HIGH] * TWO_TO_32 + halves[LOW] % TWO_TO_32
+  if before == NOT_ENTERED then
     return
   end
-  local before = halves[HIGH] * TWO_TO_32 + halves[LOW] % TWO_TO_32
   entry.s._entered = entry.entered
   local gone = swap(on, before, nil, nil) ~= 0
   if gone then
     swap(on, DEFAULT, nil, nil)
   end
-  halves[HIGH] = NOT_ENTERED
+  entry.at[0] = NOT_ENTERED
   local err = gone and errors.place()
   if gone and not errors.passed(swap(on, before, nil, err), err) then
     misuse("with_stream: the stream that was current before cannot be again: %s", errors.text(err))
