@@ -1,16 +1,17 @@
 /* record_lock_spec.c: who uses a memory while another thread's operation on it is at a driver call waits until that has
- * queued its work, whatever the use is: otherwise it would find the record half written, or too early. It stands before
- * the system's sched_yield, which tells that a thread waits. */
+ * queued its work, whatever the use is: otherwise it would find the record half written, or too early. Who has waited
+ * for long is next. It stands before the system's sched_yield and nanosleep, which tell that a thread waits. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "device.h"
 
 enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
 
-typedef enum progress { NOT_YET, WAITS, DONE } progress;
+typedef enum progress { NOT_YET, WAITS, SLEEPS, DONE } progress;
 
 static _Atomic int progress_of_user;
 static _Thread_local bool is_user;
@@ -22,6 +23,26 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int sched_yield(vo
   int before = NOT_YET;
   if (is_user) atomic_compare_exchange_strong(&progress_of_user, &before, WAITS);
   return real();
+}
+
+/* Of the thread that would take the record again at once; other operations take it once. */
+static _Atomic bool gives_way, is_through = true;
+static _Atomic int naps_for_nobody;
+
+/* The user sleeps until the other thread gives way, or is through without that. That thread sleeps until the user,
+ * which alone can have the record then, has used it. */
+__attribute__((visibility("default"), no_sanitize("thread"))) int nanosleep(const struct timespec *time,
+                                                                            struct timespec *left) {
+  int (*real)(const struct timespec *, struct timespec *);
+  *(void **)&real = dlsym(RTLD_NEXT, "nanosleep");
+  if (is_user) {
+    atomic_store(&progress_of_user, SLEEPS);
+    while (!atomic_load(&gives_way) && !atomic_load(&is_through)) real(time, left);
+  } else if (atomic_load(&progress_of_user) == SLEEPS) {
+    atomic_store(&gives_way, true);
+    while (atomic_load(&progress_of_user) != DONE) real(time, left);
+  } else atomic_fetch_add(&naps_for_nobody, 1);
+  return real(time, left);
 }
 
 typedef struct scene {
@@ -74,7 +95,8 @@ typedef struct meeting {
   user use;
   pthread_t thread;
   int rc;
-  int seen; /* of the user, while the operation was at its driver call */
+  int until; /* how far the user is when the operation goes on */
+  int seen;  /* of the user, while the operation was at its driver call */
 } meeting;
 
 static void *use_it(void *arg) {
@@ -89,7 +111,7 @@ static void meet(void *ctx) {
   meeting *m = ctx;
   atomic_store(&progress_of_user, NOT_YET);
   if (pthread_create(&m->thread, NULL, use_it, m) != 0) abort();
-  while ((m->seen = atomic_load(&progress_of_user)) == NOT_YET) sched_yield();
+  while ((m->seen = atomic_load(&progress_of_user)) < m->until) sched_yield();
 }
 
 static void play(user use_of_it) {
@@ -104,12 +126,12 @@ static void play(user use_of_it) {
     call_the_deleter(&s);
     OK(mf_tensor_fill(s.t, &late, &err));
   }
-  meeting m = {.s = &s, .use = use_of_it};
+  meeting m = {.s = &s, .use = use_of_it, .until = WAITS};
   sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, meet, &m);
   OK(mf_tensor_fill(s.t, &late, &err));
   assert_int_equal(pthread_join(m.thread, NULL), 0);
   assert_int_equal(m.rc, MF_OK);
-  assert_int_equal(m.seen, WAITS);
+  assert_int_not_equal(m.seen, DONE);
   if (s.given != NULL) call_the_deleter(&s);
   use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(s.t, LATE);
@@ -124,7 +146,34 @@ static void whoever_comes_meanwhile_waits(void **state) {
   for (size_t i = 0; i < COUNT(users); i++) play(users[i]);
 }
 
+/* A copy through staging buffers keeps the record for long, and a thread that makes one after the other has it nearly
+ * always. */
+static void whoever_sleeps_is_next(void **state) {
+  (void)state;
+  needs_simulator();
+  const mf_scalar late = {.kind = MF_KIND_UINT, .u = LATE};
+  scene s = {.a = stream_new(0), .b = stream_new(0)};
+  use_stream(0, s.a);
+  s.t = create(gpu(0), NBYTES);
+  gives_way = is_through = false;
+  naps_for_nobody = 0;
+  meeting m = {.s = &s, .use = acquire_elsewhere, .until = SLEEPS};
+  sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, meet, &m);
+  OK(mf_tensor_fill(s.t, &late, &err));
+  OK(mf_tensor_record(s.t, s.a, MF_READ, &err));
+  is_through = true;
+  assert_int_equal(pthread_join(m.thread, NULL), 0);
+  assert_int_equal(m.rc, MF_OK);
+  assert_true(gives_way);
+  assert_int_equal(naps_for_nobody, 0);
+  use_stream(0, MF_STREAM_DEFAULT);
+  expect_filled(s.t, LATE);
+  mf_tensor_release(s.t);
+  stream_end(0, s.a);
+  stream_end(0, s.b);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(whoever_comes_meanwhile_waits)};
+  const struct CMUnitTest tests[] = {SPEC(whoever_comes_meanwhile_waits), SPEC(whoever_sleeps_is_next)};
   return RUN(tests);
 }

@@ -183,6 +183,7 @@ struct mf__record {
   mf__space space;
   int32_t ordinal;
   bool on_host;           /* the host can read and write the memory */
+  _Atomic bool wanted;    /* a thread sleeps that waits for the lock */
   _Atomic int32_t locked; /* the lock of all that follows */
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
    * change nothing. 0 where that is not known. Written under the lock. */

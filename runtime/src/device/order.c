@@ -15,17 +15,31 @@
 #include <string.h>
 #include <time.h>
 
+static void nap(void) {
+  const struct timespec a_moment = {.tv_nsec = 20000};
+  nanosleep(&a_moment, NULL);
+}
+
+static void nap_for(mf__record *a) {
+  atomic_store_explicit(&a->wanted, true, memory_order_relaxed);
+  nap();
+}
+
 /* Takes one atomic exchange, where a mutex takes two, because every use of a tensor pays for it. A thread that finds
  * the record locked sleeps: a staged copy keeps it locked until the host's part is done. That cannot deadlock: the copy
  * waits for buffers and queued work, which need no record, and records are locked in the order of their addresses. In a
- * forked child no thread is left that could unlock it. */
+ * forked child no thread is left that could unlock it.
+ *
+ * A thread that copies in a loop has the record locked nearly always, and who sleeps would hardly ever wake while it is
+ * free. So a thread that comes lets a sleeper go first. It waits for that a few naps at most: a sleeper may be late. */
 static void lock(mf__record *a) {
-  const struct timespec nap = {.tv_nsec = 20000};
+  for (int n = 0; n < 10 && atomic_load_explicit(&a->wanted, memory_order_relaxed); n++) nap();
   for (int tries = 0; atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0; tries++) {
     if (tries < 100) sched_yield();
-    else nanosleep(&nap, NULL);
+    else nap_for(a);
     if (!a->backend->usable()) break;
   }
+  atomic_store_explicit(&a->wanted, false, memory_order_relaxed);
   atomic_store_explicit(&a->sole_writer, MF_STREAM_CURRENT, memory_order_relaxed);
 }
 
