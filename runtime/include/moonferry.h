@@ -25,7 +25,9 @@
  *               return, and may call this library. (mf_release_mark and mf_release_defer run at once.)
  *   Threads     A tensor's description never changes, so every function may be called on any thread, and on
  *               one tensor from several threads at once. The caller must guard the elements: two threads
- *               that write the same bytes race, as with memcpy.
+ *               that write the same bytes race, as with memcpy. A thread that is cancelled inside of a call
+ *               (pthread_cancel) leaves nothing locked or half done: it ends behind the call, or inside of a
+ *               callback of the program's, if that is a cancellation point.
  *   Pointers    Where a pointer is needed, NULL is MF_EINVAL and the message names the argument; a function
  *               without a status then does nothing, or returns 0 or NULL. Any other pointer must be valid:
  *               C cannot check that. This includes a producer's struct, its `shape`, `strides` and

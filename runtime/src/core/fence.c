@@ -67,11 +67,13 @@ static void drop(entry *e) {
 
 /* Waits for a pinned entry, which is unpinned then; returns what its wait said. */
 static int32_t wait_for(entry *e, int64_t ns) {
+  const int before = mf__uncancelled_begin();
   int32_t said;
   do said = e->fence.wait(e->fence.ctx, e->fence.value, ns);
   while (said > 0 && ns == INT64_MAX);
   if (said == 0) drop(e);
   else atomic_fetch_sub_explicit(&e->state, 1, memory_order_release);
+  mf__uncancelled_end(before);
   return said;
 }
 

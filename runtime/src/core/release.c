@@ -35,9 +35,11 @@ int64_t mf_release_list_run(mf_release_list *list) {
     e->next = first;
     first = e;
   }
+  const int before = mf__uncancelled_begin(); /* the rest is in no list */
   for (; first != NULL; first = next, count++) {
     next = first->next;
     first->release(first->ctx);
   }
+  mf__uncancelled_end(before);
   return count;
 }

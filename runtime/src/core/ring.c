@@ -4,7 +4,7 @@
  * a COOLING one becomes free for the thread that sees its fences done, and a HELD one is the writer's, the reader's or,
  * in `latest`, that of the thread which takes its number out of there. No lock is taken. It must not know what a fence
  * is of. */
-#define _POSIX_C_SOURCE 200809L /* nanosleep, clock_gettime */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "core/core.h"
 
 #include <time.h>
@@ -104,7 +104,9 @@ void mf_ring_release(mf_ring *r) {
   const int32_t n = r->n;
   for (int32_t i = 0; i < n; i++) slots[i] = r->slots[i].tensor;
   mf__free(r, ring_nbytes(n));
+  const int before = mf__uncancelled_begin();
   for (int32_t i = 0; i < n; i++) mf_tensor_release(slots[i]); /* foreign code comes last */
+  mf__uncancelled_end(before);
 }
 
 int32_t mf_ring_count(const mf_ring *r) {
@@ -165,14 +167,13 @@ static int64_t now_ns(void) {
 /* Waits for the fence of the slot that was given back first. For a moment only where the reader has to look at it, or
  * to give a slot back: then why says so. */
 static void wait_a_while(const mf_ring *r, int64_t ns, mf_error *why) {
-  const struct timespec nap = {.tv_nsec = ns < 50000 ? (long)ns : 50000};
   uint64_t word;
   int32_t done;
   const int32_t i = oldest(r, COOLING, 0, &word);
   int rc = mf__fail(why, MF_EINVAL, "the reader has not given one back");
   if (i >= 0) rc = mf_tensor_fence_wait(r->slots[i].tensor, MF_WRITE, ns, &done, why);
   if (rc == MF_OK) (void)mf__fail(why, MF_OK, "their fences are not done");
-  else (void)nanosleep(&nap, NULL);
+  else mf__nap(ns < 50000 ? (int32_t)ns : 50000);
 }
 
 static int take(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {

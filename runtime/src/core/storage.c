@@ -188,6 +188,7 @@ bool mf__foreign_is_due(void) {
 /* A deleter may make more storages due while it runs: their deleters are called after it, not within it. */
 void mf_releases_run(void) {
   if (running) return;
+  const int before = mf__uncancelled_begin(); /* what was taken from the list is in no other */
   running = true;
   look_at_fenced();
   for (mf__storage *s = take_all(&due); s != NULL; s = take_all(&due)) {
@@ -197,6 +198,7 @@ void mf_releases_run(void) {
     }
   }
   running = false;
+  mf__uncancelled_end(before);
 }
 
 void mf__storage_end(mf__storage *s) {

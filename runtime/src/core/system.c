@@ -7,6 +7,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+int mf__uncancelled_begin(void) {
+  int before;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  return before;
+}
+
+void mf__uncancelled_end(int before) {
+  pthread_setcancelstate(before, &before);
+}
+
+void mf__nap(int32_t ns) {
+  const struct timespec nap = {.tv_nsec = ns};
+  const int before = mf__uncancelled_begin();
+  (void)nanosleep(&nap, NULL);
+  mf__uncancelled_end(before);
+}
 
 #ifdef _WIN32
 
@@ -187,7 +205,9 @@ int mf__fd_copy(int fd) {
 }
 
 void mf__fd_close(int fd) {
+  const int before = mf__uncancelled_begin();
   (void)close(fd);
+  mf__uncancelled_end(before);
 }
 
 const char *mf__environment(const char *name) {

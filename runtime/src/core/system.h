@@ -62,6 +62,16 @@ int32_t mf__processors(void);
 /* The calling thread may run where the program's first thread may, and not only where whoever started it may. */
 void mf__thread_unbind(void);
 
+/* Between these two nothing is a cancellation point of the calling thread: a thread that is cancelled there ends later,
+ * and leaves no lock of ours locked and nothing half done (pthread_cancel). The first returns what the second wants;
+ * pairs may be nested. All that may be a cancellation point is between them: waits, joins, files, a driver's calls, and
+ * foreign code behind which there is more to do. */
+int mf__uncancelled_begin(void);
+void mf__uncancelled_end(int before);
+
+/* Sleeps for less than a second, and is no cancellation point. */
+void mf__nap(int32_t ns);
+
 /* A variable of the environment; NULL where there is none, and in a program with raised privileges. */
 const char *mf__environment(const char *name);
 

@@ -123,6 +123,7 @@ static void grow(int32_t nthreads) {
 
 /* The workers have no work. */
 static void dismiss(void) {
+  const int before = mf__uncancelled_begin();
   pthread_mutex_lock(&crew.lock);
   crew.stop = true;
   pthread_cond_broadcast(&crew.work);
@@ -130,6 +131,7 @@ static void dismiss(void) {
   for (int32_t i = 0; i < crew.nthreads; i++) pthread_join(crew.threads[i], NULL);
   crew.nthreads = 0;
   crew.stop = false;
+  mf__uncancelled_end(before);
 }
 
 static void give(void) {
@@ -154,9 +156,8 @@ int mf_threads_set(int32_t n, mf_error *err) {
 }
 
 static void work_together(int64_t nparts, mf__part_fn part, void *ctx) {
-  int cancelling;
   /* A thread that is cancelled while it waits would leave its stack to the workers. */
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
+  const int before = mf__uncancelled_begin();
   pthread_mutex_lock(&crew.lock);
   crew.part = part;
   crew.ctx = ctx;
@@ -169,7 +170,7 @@ static void work_together(int64_t nparts, mf__part_fn part, void *ctx) {
   crew.part = NULL;
   while (crew.inside > 0) pthread_cond_wait(&crew.done, &crew.lock);
   pthread_mutex_unlock(&crew.lock);
-  pthread_setcancelstate(cancelling, NULL);
+  mf__uncancelled_end(before);
 }
 
 void mf__share(int64_t nparts, mf__part_fn part, void *ctx) {

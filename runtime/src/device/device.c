@@ -75,11 +75,18 @@ static int count_devices(int32_t type, mf__device *device, int32_t *out, mf_erro
   return rc;
 }
 
+static int find_current(mf__device *out, mf_error *err) {
+  const int before = mf__uncancelled_begin();
+  const int rc = out->backend->device_current(&out->ordinal, err);
+  mf__uncancelled_end(before);
+  return rc;
+}
+
 static int resolve(const DLDevice *device, int32_t count, mf__device *out, mf_error *err) {
   if (device->device_id < 0 || device->device_id >= count)
     return mf__fail(err, MF_EDEVICE, "device is %s:%d; a device_id of 0 to %d expected",
                     mf__device_type_name((int32_t)device->device_type), device->device_id, count - 1);
-  if (out->backend != NULL && out->space != MF__DEVICE) return out->backend->device_current(&out->ordinal, err);
+  if (out->backend != NULL && out->space != MF__DEVICE) return find_current(out, err);
   out->ordinal = device->device_id;
   return MF_OK;
 }
@@ -141,7 +148,7 @@ int mf_device_of_pointer(int32_t device_type, const void *ptr, DLDevice *out, mf
   int rc = count_devices(device_type, &device, &count, err);
   if (rc == MF_OK && device.backend == NULL)
     rc = mf__fail(err, MF_EINVAL, "device_type is 1 (cpu); one of a GPU driver expected");
-  if (rc == MF_OK) rc = device.backend->device_current(&device.ordinal, err);
+  if (rc == MF_OK) rc = find_current(&device, err);
   if (rc == MF_OK) rc = mf__pointer_find(&device, ptr, &found, err);
   if (rc == MF_OK) *out = mf__device_name(&found);
   return mf__end(rc, __func__, err);

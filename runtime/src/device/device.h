@@ -65,6 +65,7 @@ typedef struct mf__scope {
   const mf__backend *backend;
   mf__entered before;
   bool relaxed;
+  int cancelling; /* what mf__uncancelled_end wants */
 } mf__scope;
 
 int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);

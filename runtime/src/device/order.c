@@ -8,16 +8,13 @@
  * for it, and the handle is not used again.
  *
  * It must not know about tensors, or what the numbers of the Python protocol mean. */
-#define _POSIX_C_SOURCE 200809L
 #include "device/device.h"
 
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
 static void nap(void) {
-  const struct timespec a_moment = {.tv_nsec = 20000};
-  nanosleep(&a_moment, NULL);
+  mf__nap(20000);
 }
 
 static void nap_for(mf__record *a) {

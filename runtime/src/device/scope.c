@@ -27,8 +27,10 @@ int64_t mf__holders(const mf__backend *backend) {
 /* Between enter and leave */
 
 int mf__enter(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err) {
-  *s = (mf__scope){.backend = backend};
-  return backend->enter(ordinal, &s->before, err);
+  *s = (mf__scope){.backend = backend, .cancelling = mf__uncancelled_begin()};
+  const int rc = backend->enter(ordinal, &s->before, err);
+  if (rc != MF_OK) mf__uncancelled_end(s->cancelling);
+  return rc;
 }
 
 /* Fails where the mode cannot be set: the calls that come would break a capture. */
@@ -53,6 +55,7 @@ int mf__enter_to_end(mf__scope *s, const mf__backend *backend, int32_t ordinal, 
 void mf__leave(const mf__scope *s) {
   if (s->relaxed) (void)s->backend->capture_relax(false, NULL);
   s->backend->leave(&s->before);
+  mf__uncancelled_end(s->cancelling);
 }
 
 /* Captures */

@@ -57,7 +57,9 @@ static void forget_unused(const mf__backend *backend) {
   const int32_t count = count_of(backend);
   for (int32_t i = 0; i < count; i++) {
     if (!mf__device_used(backend, i) || !mf__device_shut(backend, i)) continue;
+    const int before = mf__uncancelled_begin();
     if (is_unused(backend, i)) backend->device_forget(i);
+    mf__uncancelled_end(before);
     mf__device_open(backend, i);
   }
 }
@@ -122,8 +124,7 @@ static int64_t now_ms(void) {
 }
 
 static void nap(void) {
-  const struct timespec half_a_ms = {.tv_nsec = 500000};
-  nanosleep(&half_a_ms, NULL);
+  mf__nap(500000);
 }
 
 static int trim_within(int32_t wait_ms, mf_error *err) {

@@ -99,10 +99,12 @@ int mf__driver_open(mf__driver *driver, mf_error *err) {
   if (state == OPEN) return MF_OK;
   if (state == CLOSED) {
     remember(driver);
+    const int before = mf__uncancelled_begin();
     pthread_mutex_lock(&driver->lock);
     state = atomic_load_explicit(&driver->state, memory_order_relaxed);
     if (state == CLOSED) atomic_store_explicit(&driver->state, state = start(driver), memory_order_release);
     pthread_mutex_unlock(&driver->lock);
+    mf__uncancelled_end(before);
   }
   return state == OPEN ? MF_OK : refuse(driver, state, err);
 }
