@@ -1,7 +1,13 @@
 /* device_fail_spec.c: each driver call with which a queue is asked, marked or waited for fails in turn; so does each
  * that makes or ends an event or finds out where memory lies. The failure is told, the caller's context stays, nobody
- * is left inside of the device, and the same call works afterwards. */
+ * is left inside of the device, and the same call works afterwards. And a copy that fails may have been queued. */
 #include "spec.h"
+
+#ifdef SPEC_HIP
+#include "driver/hip.h"
+#else
+#include "driver/cuda.h"
+#endif
 
 enum { NBYTES = 256, KEPT = 64 };
 
@@ -288,6 +294,59 @@ static void a_lost_device_does_not_make_its_streams_gone(void **state) {
   sim_ask_reset(); /* it was asked about a dead stream */
 }
 
+/* A copy that is queued, and yet fails: the call tells of earlier work's failure. */
+#ifdef SPEC_HIP
+static hipError_t (*queue_copy)(void *, const void *, size_t, hipMemcpyKind, hipStream_t);
+
+static hipError_t queue_and_fail(void *dst, const void *src, size_t nbytes, hipMemcpyKind kind, hipStream_t stream) {
+  (void)queue_copy(dst, src, nbytes, kind, stream);
+  return 999;
+}
+#define COPY mf__hip.hipMemcpyAsync
+#else
+static CUresult (*queue_copy)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+
+static CUresult queue_and_fail(CUdeviceptr dst, CUdeviceptr src, size_t nbytes, CUstream stream) {
+  (void)queue_copy(dst, src, nbytes, stream);
+  return 999;
+}
+#define COPY mf__cu.cuMemcpyAsync
+#endif
+
+static void move_nothing(const void *ctx, int64_t at, int64_t nbytes, char *to) {
+  (void)ctx;
+  (void)at;
+  (void)nbytes;
+  (void)to;
+}
+
+/* The buffer is given to the driver at once, if nothing is known to use it. */
+static void stage_and_trim(void *device, bool up) {
+  const mf__stage_job job = {device, NBYTES, 1, up, move_nothing, NULL};
+  queue_copy = COPY;
+  COPY = queue_and_fail;
+  const int rc = mf__stage_copy(&a, &job, &err);
+  COPY = queue_copy;
+  assert_int_equal(rc, MF_EDRIVER);
+  mf__stage_trim(gpu, 0);
+  assert_int_equal(sim_ask_findings(), 0);
+  assert_false(mf__stage_exists(gpu, 0));
+}
+
+static void a_buffer_stays_while_a_copy_that_failed_may_use_it(void **state) {
+  (void)state;
+  skip_unless_simulated(simulated());
+  mf__entered before;
+  void *device = NULL;
+  OK(gpu->enter(0, &before, &err));
+  OK(gpu->memory_alloc(MF__DEVICE, NBYTES, a.stream, &device, &err));
+  stage_and_trim(device, true);
+  stage_and_trim(device, false);
+  OK(gpu->memory_free(MF__DEVICE, device, a.stream, &err));
+  OK(gpu->stream_synchronize(a.stream, &err));
+  gpu->leave(&before);
+}
+
 static int begin(void **state) {
   mf__entered before;
   (void)state;
@@ -326,6 +385,7 @@ int main(void) {
   const struct CMUnitTest specs[] = {
       SPEC(each_call_fails_in_turn),
       SPEC(a_surplus_event_leaves_nobody_inside),
+      SPEC(a_buffer_stays_while_a_copy_that_failed_may_use_it),
       SPEC(a_lost_device_does_not_make_its_streams_gone),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -96,13 +96,13 @@ static int buffer_ready(const mf__queue *on, buffer *b, mf_error *err) {
   return rc;
 }
 
-/* Queues a copy between the buffer and the device, and the event behind it. */
+/* Queues a copy between the buffer and the device, and the event behind it. A copy that fails may have been queued all
+ * the same: the call may return the error of earlier work (CUDA Driver API, cuMemcpyAsync, notes). */
 static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nbytes, bool to_device, mf_error *err) {
   const mf__block_copy job = {
       to_device ? device : b->data, to_device ? b->data : device, nbytes, 1, 1, nbytes, nbytes, nbytes, nbytes};
   int rc = on->backend->copy(&job, on->stream, err);
-  if (rc != MF_OK) return rc;
-  rc = on->backend->event_record(b->event, on->stream, err);
+  if (rc == MF_OK) rc = on->backend->event_record(b->event, on->stream, err);
   b->queued = rc == MF_OK;
   if (rc != MF_OK && on->backend->stream_synchronize(on->stream, NULL) != MF_OK) {
     b->lost = true;
