@@ -20,14 +20,14 @@ static void end_here(void) {
 /* The library's own. */
 
 __attribute__((visibility("default"))) int nanosleep(const struct timespec *wanted, struct timespec *left) {
-  static int (*real)(const struct timespec *, struct timespec *);
+  static _Thread_local int (*real)(const struct timespec *, struct timespec *);
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "nanosleep");
   if (is_cancelled_where_it_sleeps) end_here();
   return real(wanted, left);
 }
 
 __attribute__((visibility("default"))) int pthread_join(pthread_t thread, void **result) {
-  static int (*real)(pthread_t, void **);
+  static _Thread_local int (*real)(pthread_t, void **);
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pthread_join");
   if (is_cancelled_where_it_joins) end_here();
   return real(thread, result);

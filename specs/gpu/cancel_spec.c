@@ -121,7 +121,7 @@ static _Thread_local bool sleeps_for_a_record;
 
 /* The library's, by which a thread waits for a record that stays locked. */
 __attribute__((visibility("default"))) int nanosleep(const struct timespec *wanted, struct timespec *left) {
-  static int (*real)(const struct timespec *, struct timespec *);
+  static _Thread_local int (*real)(const struct timespec *, struct timespec *);
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "nanosleep");
   if (!sleeps_for_a_record) return real(wanted, left);
   (void)pthread_cancel(pthread_self());
