@@ -43,7 +43,8 @@ UNWATCHED static inline bool is_element(const char *made, const char *src, int64
 
 /* Unsigned integers of so many bytes, which come from fewer or as many. What is written beside the elements is as wrong
  * as a wrong element. */
-UNWATCHED static bool is_right(const layout *l, const char *dst, const char *src, int64_t size, int64_t of, int64_t count) {
+UNWATCHED static bool is_right(const layout *l, const char *dst, const char *src, int64_t size, int64_t of,
+                               int64_t count) {
   int64_t written = 0, kept = 0;
   for (int64_t i = 0; i < l->shape[0]; i++)
     for (int64_t j = 0; j < l->shape[1]; j++)
