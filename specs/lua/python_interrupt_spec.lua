@@ -62,6 +62,20 @@ ffi.cdef "typedef void (*handler)(int); handler signal(int, handler); int raise(
 py.exec "import ctypes, signal; send = getattr(ctypes.CDLL(None), 'raise')"
 ]]
 
+  -- What a script in Lua is ended with after a later handler than ours, which passes the signal on, and then `code`.
+  local function passed_on(code)
+    return runs(prelude .. signals .. [[
+py.exec "import faulthandler, os; faulthandler.register(signal.SIGINT, open(os.devnull, 'w'), chain=True)"
+py.import "wave"
+]] .. code .. [[
+
+print((select(2, pcall(function()
+  ffi.C.raise(2)
+  for _ = 1, 1e7 do end
+end)):gsub("^.*: ", "")))
+]], "", "luajit -joff")
+  end
+
   it("that comes while no Python code runs is an error of the next call", function()
     local text = runs(prelude .. signals .. [[
 local add = py.op.add
@@ -171,15 +185,7 @@ py.exec "send(signal.SIGINT)"
   end)
 
   it("is the host's once where a later handler passes it on", function()
-    local text = runs(prelude .. signals .. [[
-py.exec "import faulthandler, os; faulthandler.register(signal.SIGINT, open(os.devnull, 'w'), chain=True)"
-py.import "wave"
-print((select(2, pcall(function()
-  ffi.C.raise(2)
-  for _ = 1, 1e7 do end
-end)):gsub("^.*: ", "")))
-]], "", "luajit -joff")
-    assert.are.equal("interrupted!\n", text)
+    assert.are.equal("interrupted!\n", passed_on "")
   end)
 
   it("raises KeyboardInterrupt in Python code also after a script that can be interrupted", function()
@@ -191,16 +197,7 @@ print(select(2, pcall(py.exec, "send(2)")).type)
   end)
 
   it("is the host's also after a later handler that passed it on has gone", function()
-    local text = runs(prelude .. signals .. [[
-py.exec "import faulthandler, os; faulthandler.register(signal.SIGINT, open(os.devnull, 'w'), chain=True)"
-py.import "wave"
-py.exec "faulthandler.unregister(signal.SIGINT)"
-print((select(2, pcall(function()
-  ffi.C.raise(2)
-  for _ = 1, 1e7 do end
-end)):gsub("^.*: ", "")))
-]], "", "luajit -joff")
-    assert.are.equal("interrupted!\n", text)
+    assert.are.equal("interrupted!\n", passed_on [[py.exec "faulthandler.unregister(signal.SIGINT)"]])
   end)
 
   it("comes once to a handler that sets itself again each time", function()
