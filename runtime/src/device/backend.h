@@ -160,6 +160,8 @@ typedef struct mf__backend {
    * 0 before, becomes 1 where two elements are not equal. Fails as kernel_cast. */
   int (*kernel_compare)(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
                         mf_error *err);
+  /* Whether any kernel is loaded on a device. Called anywhere. */
+  bool (*kernels_loaded)(int32_t ordinal);
   /* While on, this thread's calls that a capture on another stream would forbid are allowed. */
   int (*capture_relax)(bool on, mf_error *err);
 

@@ -174,18 +174,70 @@ bool mf__block_ready(mf__block *b, const mf__block_request *r) {
 
 /* Giving to the driver */
 
+/* Blocks whose memory the driver has, each with an event behind the work that may have used it: a kernel of ours must
+ * not be unloaded before it has run. */
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
+static mf__block *left;
+
+void mf__block_look(mf__block *b, const mf__queue *on) {
+  const bool may_run = b->device.space == MF__DEVICE && b->device.backend->kernels_loaded(on->ordinal);
+  b->may_run = may_run && !mf__queue_done(on);
+}
+
 int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_error *err) {
   mf__scope scope;
+  void *behind = NULL;
   int rc = mf__enter_relaxed(&scope, r->on->backend, r->on->ordinal, err);
   if (rc != MF_OK) return rc;
-  if (mf__block_ready(b, r)) {
+  const bool ready = mf__block_ready(b, r);
+  if (ready && b->may_run) rc = mf__queue_record_event(r->on, &behind, NULL, err);
+  if (ready && rc == MF_OK) {
     mf__owned_remove(b);
     rc = mf__memory_free(r->on, b->device.space, &b->data, err);
     *freed = true;
   }
   mf__leave(&scope);
-  if (*freed) mf__block_take(b, r);
+  if (!*freed) return rc;
+  mf__block_take(b, r);
+  if (behind != NULL) b->events[b->nevents++] = (mf__block_event){behind, r->on->ordinal, false};
   return rc;
+}
+
+void mf__block_leave(mf__block *b) {
+  if (b->nevents == 0) {
+    free(b);
+    return;
+  }
+  pthread_mutex_lock(&left_lock);
+  b->next = left;
+  left = b;
+  pthread_mutex_unlock(&left_lock);
+}
+
+static bool left_on(const mf__block *b, const mf__backend *backend, int32_t ordinal) {
+  return b->device.backend == backend && b->events[0].ordinal == ordinal;
+}
+
+bool mf__blocks_left(const mf__backend *backend, int32_t ordinal) {
+  pthread_mutex_lock(&left_lock);
+  const mf__block *b = left;
+  while (b != NULL && !left_on(b, backend, ordinal)) b = b->next;
+  pthread_mutex_unlock(&left_lock);
+  return b != NULL;
+}
+
+void mf__blocks_left_end(const mf__backend *backend, int32_t ordinal) {
+  pthread_mutex_lock(&left_lock);
+  for (mf__block **link = &left, *b; (b = *link) != NULL;) {
+    if (!left_on(b, backend, ordinal) || !mf__event_done(backend, ordinal, b->events[0].event)) {
+      link = &b->next;
+      continue;
+    }
+    *link = b->next;
+    drop_event(b, 0);
+    free(b);
+  }
+  pthread_mutex_unlock(&left_lock);
 }
 
 /* Nothing can be freed on another thread's stream, so that an event is recorded in its place. */

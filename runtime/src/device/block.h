@@ -28,6 +28,7 @@ typedef struct mf__block {
   _Atomic int32_t owner_locked;
   mf__storage *owner; /* while a tensor has it; under that lock, which is owned.c's */
   bool has_home;
+  bool may_run;  /* to be freed: a kernel of ours that uses it may be queued yet */
   mf__home home; /* in use: the stream that it was taken on */
   mf__block_event events[MF__ENTRIES_INSIDE];
 } mf__block;
@@ -62,9 +63,14 @@ bool mf__block_is_candidate(const mf__block *b, const mf__block_request *r);
 /* Whether the requesting stream may have the block, once it was made to wait where the request allows that. Called
  * within a scope; after true the caller takes the block or frees it. */
 bool mf__block_ready(mf__block *b, const mf__block_request *r);
+/* Looks whether a kernel of ours may be queued on the stream where the block is to be freed. Before mf__block_free, and
+ * before the memory of other blocks is freed there, which is work, too. */
+void mf__block_look(mf__block *b, const mf__queue *on);
 /* Gives the memory to the driver in the order of the requesting stream. *freed becomes true if it is gone, even where
  * that failed. */
 int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_error *err);
+/* Ends a block whose memory the driver has. */
+void mf__block_leave(mf__block *b);
 /* The stream on which to free the block: its home, which waits for nothing else. */
 mf__queue mf__block_queue(mf__block *b);
 

@@ -302,6 +302,10 @@ void mf__pool_give(void *block, mf__record *record);
 /* Gives kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
 bool mf__pools_cache(const mf__backend *backend); /* whether anything is kept */
+/* block.c: whether work may be queued yet that used memory which the driver has back, as far as the second one, which
+ * asks the driver, has not found it done. */
+bool mf__blocks_left(const mf__backend *backend, int32_t ordinal);
+void mf__blocks_left_end(const mf__backend *backend, int32_t ordinal);
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */
 

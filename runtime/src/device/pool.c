@@ -241,13 +241,15 @@ static int free_or_put(mf__block *b, const mf__block_request *r, mf_error *err) 
     return rc;
   }
   unreserve(b->pool, b->nbytes);
-  free(b);
+  mf__block_leave(b);
   return rc;
 }
 
 static int free_cached(const allocation *a, mf_error *err) {
   int first = MF_OK;
-  for (mf__block *b = take_all(a->pool), *next; b != NULL; b = next) {
+  mf__block *all = take_all(a->pool);
+  for (mf__block *b = all; b != NULL; b = b->next) mf__block_look(b, a->request.on);
+  for (mf__block *b = all, *next; b != NULL; b = next) {
     next = b->next;
     const int rc = free_or_put(b, &a->request, first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;
@@ -402,7 +404,12 @@ int mf__pool_trim(const mf__device *device, mf_error *err) {
   pool *p;
   int first = pool_find(device, &p, err);
   if (first != MF_OK) return first;
-  for (mf__block *b = take_all(p), *next; b != NULL; b = next) {
+  mf__block *all = take_all(p);
+  for (mf__block *b = all; b != NULL; b = b->next) {
+    const mf__queue q = mf__block_queue(b);
+    mf__block_look(b, &q);
+  }
+  for (mf__block *b = all, *next; b != NULL; b = next) {
     next = b->next;
     const int rc = trim_block(b, first == MF_OK ? err : NULL);
     if (first == MF_OK) first = rc;

@@ -18,6 +18,7 @@ static int count_of(const mf__backend *backend) {
 /* Gives back the kept events and streams of a device. */
 static void trim_queues(const mf__backend *backend, int32_t ordinal) {
   if (!mf__device_used(backend, ordinal)) return;
+  mf__blocks_left_end(backend, ordinal); /* whose events are kept then */
   mf__event_trim(backend, ordinal);
   mf__stream_trim(backend, ordinal);
 }
@@ -50,7 +51,8 @@ static int trim_device(const mf__device *d, mf_error *err) {
 /* Memory that is in use has a record, which is a holder. */
 static bool is_unused(const mf__backend *backend, int32_t ordinal) {
   return mf__holders(backend) == 0 && !mf__pools_cache(backend) && !mf__streams_exist(backend) &&
-         !mf__events_exist(backend, ordinal) && !mf__stage_exists(backend, ordinal);
+         !mf__blocks_left(backend, ordinal) && !mf__events_exist(backend, ordinal) &&
+         !mf__stage_exists(backend, ordinal);
 }
 
 static void forget_unused(const mf__backend *backend) {
@@ -112,7 +114,8 @@ static bool is_pending(bool delete) {
     const mf__backend *backend = mf__backends[i];
     const int32_t count = count_of(backend);
     pending = count > 0 && (mf__pools_cache(backend) || (delete && mf__retire_waits(backend)));
-    for (int32_t k = 0; k < count && !pending; k++) pending = mf__stage_exists(backend, k);
+    for (int32_t k = 0; k < count && !pending; k++)
+      pending = mf__device_used(backend, k) && (mf__stage_exists(backend, k) || mf__blocks_left(backend, k));
   }
   return pending;
 }

@@ -112,6 +112,10 @@ static int memory_trim(mf_error *err) {
   return pool != NULL ? MF__ASK(cuMemPoolTrimTo, (pool, 0)) : MF_OK;
 }
 
+static bool kernels_loaded(int32_t ordinal) {
+  return mf__kernels_loaded(&mf__cuda_devices[ordinal].kernels);
+}
+
 /* Works in relaxed mode, because another library may capture on this device meanwhile. */
 static void device_forget(int32_t ordinal) {
   mf__entered before;
@@ -278,6 +282,7 @@ const mf__backend mf__backend_cuda = {
     .kernel_copy = mf__cuda_kernel_copy,
     .kernel_cast = mf__cuda_kernel_cast,
     .kernel_compare = mf__cuda_kernel_compare,
+    .kernels_loaded = kernels_loaded,
     .capture_relax = mf__cuda_capture_relax,
     .graphics_register = mf__cuda_graphics_register,
     .graphics_unregister = mf__cuda_graphics_unregister,

@@ -301,6 +301,7 @@ const mf__backend mf__backend_hip = {
     .kernel_copy = mf__hip_kernel_copy,
     .kernel_cast = mf__hip_kernel_cast,
     .kernel_compare = mf__hip_kernel_compare,
+    .kernels_loaded = mf__hip_kernels_loaded,
     .capture_relax = mf__hip_capture_relax,
     .graphics_register = mf__hip_graphics_register,
     .graphics_unregister = mf__hip_graphics_unregister,

@@ -82,6 +82,7 @@ int mf__hip_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const m
                         mf_error *err);
 int mf__hip_kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs, mf_stream stream,
                            mf_error *err);
+bool mf__hip_kernels_loaded(int32_t ordinal);
 /* Unloads the kernels of a device, which is current. No thread uses them. */
 void mf__hip_kernels_forget(int32_t ordinal);
 

@@ -160,6 +160,10 @@ int mf__hip_kernel_compare(const mf__kernel_copy *job, const mf__codec *of, uint
   return mf__kernel_compare_by(&compiler, job, of, differs, stream, err);
 }
 
+bool mf__hip_kernels_loaded(int32_t ordinal) {
+  return mf__kernels_loaded(&kernels[ordinal]);
+}
+
 void mf__hip_kernels_forget(int32_t ordinal) {
   mf__kernels_forget(&compiler, &kernels[ordinal]);
 }

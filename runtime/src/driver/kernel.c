@@ -231,6 +231,10 @@ int mf__kernel_compare_by(const mf__compiler *c, const mf__kernel_copy *job, con
   return each_number(c, job, &w, differs, stream, err);
 }
 
+bool mf__kernels_loaded(const mf__kernels *of) {
+  return atomic_load_explicit(&of->first, memory_order_relaxed) != NULL;
+}
+
 void mf__kernels_forget(const mf__compiler *c, mf__kernels *of) {
   mf__kernel *k = atomic_exchange(&of->first, NULL);
   while (k != NULL) {

@@ -53,6 +53,7 @@ int mf__kernel_cast_by(const mf__compiler *c, const mf__kernel_copy *job, const 
                        mf_stream stream, mf_error *err);
 int mf__kernel_compare_by(const mf__compiler *c, const mf__kernel_copy *job, const mf__codec *of, uint32_t *differs,
                           mf_stream stream, mf_error *err);
+bool mf__kernels_loaded(const mf__kernels *of);
 /* Unloads the kernels of a device whose context is current. No thread uses them. */
 void mf__kernels_forget(const mf__compiler *c, mf__kernels *of);
 

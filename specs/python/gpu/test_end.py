@@ -14,6 +14,11 @@ with mf.Stream("{kind}"):
     pinned = kept.to("{kind}_host")
 view = more[3:]
 """
+CASTING = """
+import moonferry as mf
+mf.zeros((2, 3), "int32", device="{kind}").astype("float64")
+{last}
+"""
 UNTOUCHED = """
 import moonferry as mf
 mf.trim()
@@ -39,6 +44,12 @@ def simulated(gpu):
 @pytest.mark.parametrize("seed", ["0", "1", "7"])
 def test_living_tensors_leave_nothing(simulated, tmp_path, seed):
     run(simulated, LIVING.format(kind=simulated.kind), tmp_path, SIM_SEED=seed)
+
+
+@pytest.mark.parametrize("last", ["", "mf.trim()", "mf.trim(); mf.trim()"])
+def test_a_kernel_is_unloaded_when_it_has_run(simulated, tmp_path, last):
+    """The last cast may be queued yet when the process ends, or when all memory goes back to the driver."""
+    run(simulated, CASTING.format(kind=simulated.kind, last=last), tmp_path)
 
 
 def test_a_trim_of_everything_opens_no_driver(simulated, tmp_path):
