@@ -51,6 +51,7 @@ static bool cancel(const char *name, operation run, uint64_t call) {
   cancelled c = {.run = run, .call = call};
   pthread_t thread;
   void *result;
+  alarm(HANGS_SECONDS);
   assert_int_equal(pthread_create(&thread, NULL, operate, &c), 0);
   assert_int_equal(pthread_join(thread, &result), 0);
   if (!c.returned || c.rc != MF_OK || (result == PTHREAD_CANCELED) != c.happened)
@@ -75,7 +76,6 @@ static uint64_t count_calls(size_t which, uint64_t cancelled_in) {
 static void a_thread_that_is_cancelled_in_a_driver_call_ends_behind_the_operation(void **state) {
   (void)state;
   needs_simulator();
-  alarm(HANGS_SECONDS);
   for (size_t which = 0; which < COUNT(operations); which++) {
     const uint64_t ncalls = is_drawn(which) ? count_calls(which, 0) : 0;
     if (ncalls > 0) (void)count_calls(which, 1);
@@ -93,7 +93,6 @@ static void a_thread_that_is_cancelled_while_a_driver_is_opened_ends_behind_that
   (void)state;
   needs_simulator();
   mine = MF_STREAM_DEFAULT;
-  alarm(HANGS_SECONDS);
   assert_true(cancel("create", create_the_first, 1));
   alarm(0);
 }
@@ -102,7 +101,6 @@ static void a_thread_that_is_cancelled_while_a_device_is_given_back_ends_behind_
   (void)state;
   needs_simulator();
   mine = MF_STREAM_DEFAULT;
-  alarm(HANGS_SECONDS);
   for (uint64_t call = 1;; call++) {
     mf_tensor_release(create(gpu(0), NBYTES));
     synchronize(0);
