@@ -12,7 +12,7 @@ import pytest
 
 SPECS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SPECS))
-from mutation import find, find_lua, judge, owning, runtime, schemata, wider  # noqa: E402
+from mutation import find, find_lua, judge, judged, owning, runtime, schemata, wider  # noqa: E402
 
 
 @pytest.fixture
@@ -161,6 +161,23 @@ def test_what_survives_in_a_sample_is_asked_once_more_alone(tmp_path, monkeypatc
         run.all()
         assert asked == found + again
         assert [run.faults_of(m) == "" for m in found] == [True, bool(again)]
+
+
+def test_a_function_whose_mutants_are_all_caught_needs_no_run_until_it_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr(judged, "FILE", tmp_path / "judged")
+    path = tmp_path / "two.c"
+    one = "int f(int a) { return a == 1; }\n"
+    path.write_text(one + "int g(int a) { return a < 2; }\n")
+    every = find.mutants_of(path, {})
+    assert judged.left(every, every) == every
+    judged.update(every, lambda m: m.function == "f")
+    assert {m.function for m in judged.left(every, every)} == {"g"}
+    assert judged.read().keys() == {("two.c", "f")}
+    path.write_text(one.replace("1", "2") + "int g(int a) { return a < 2; }\n")
+    changed = find.mutants_of(path, {})
+    assert judged.left(changed, changed) == changed
+    judged.update(changed, lambda m: m.function == "g")
+    assert judged.read().keys() == {("two.c", "g")}
 
 
 def functions_of(path, text):
