@@ -220,9 +220,11 @@ def test_a_table_with_the_field_of_a_tensor_is_a_table(handle):
 
 
 def fill(lua):
-    """Takes all the memory that the state may have; give(n) gives n thousand bytes back."""
+    """Takes all the memory that the state may have; give(n) gives n thousand bytes back. Where LuaJIT's FFI cannot begin
+    for want of memory, LuaJIT loses what it has allocated for that; so it begins before."""
     lua.execute(
         """
+        require "ffi"
         kept = {}
         pcall(function() while true do kept[#kept + 1] = ("x"):rep(1000) .. #kept end end)
         function give(n) for _ = 1, n do kept[#kept] = nil end collectgarbage() end"""
