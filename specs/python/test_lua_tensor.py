@@ -220,8 +220,8 @@ def test_a_table_with_the_field_of_a_tensor_is_a_table(handle):
 
 
 def fill(lua):
-    """Takes all the memory that the state may have; give(n) gives n thousand bytes back. Where LuaJIT's FFI cannot begin
-    for want of memory, LuaJIT loses what it has allocated for that; so it begins before."""
+    """Takes all the memory that the state may have; give(n) gives n thousand bytes back. Where LuaJIT's FFI cannot
+    begin for want of memory, LuaJIT loses what it has allocated for that; so it begins before."""
     lua.execute(
         """
         require "ffi"
