@@ -23,7 +23,7 @@ static void keep_error(const mf__frame *frame) {
   lua_settop(frame->L, frame->top + 1);
 }
 
-/* Where a script was in `require`, it can load the module in the next call. */
+/* If the error came out of `require`, the next call can load that module again. */
 static void forget_broken_loads(const mf__frame *frame) {
   if (frame->state->hosted && frame->state->inside == 1) (void)mf_lua__unfinished(frame->L, "", 1);
 }

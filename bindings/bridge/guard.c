@@ -206,9 +206,9 @@ static int nothing(lua_State *L) {
   return 0;
 }
 
-/* Raises the error at the top of ${L}. Other threads may have run Lua on stacks of their own since Lua called us, and a
- * LuaJIT of before October 2023 takes the last one that C has run for the running one, also where it catches this error
- * and goes on in compiled code. So ${L} is run by C once more. */
+/* Raises the error at the top of ${L}. Since Lua called us, other threads may have run Lua on stacks of their own. When
+ * it catches an error, LuaJIT from before October 2023 goes on with the stack that C ran last, and compiled code then
+ * writes into a stack that is not its own. So C runs ${L} once more here. */
 static int raise_on(lua_State *L) {
   const int top = lua_gettop(L);
   (void)lua_cpcall(L, nothing, NULL);

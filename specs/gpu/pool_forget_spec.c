@@ -80,6 +80,25 @@ static void not_while_a_kernel_may_be_queued(void **state) {
   EXPECT_HELD(false);
 }
 
+/* A program that never trims, at the limit of its pool: what tells of the work on evicted memory is used again. */
+static void evicted_memory_leaves_nothing_for_good(void **state) {
+  enum { TIMES = 40 };
+  const DLDevice device = gpu(0);
+  (void)state;
+  needs_simulator();
+  copy_by_a_kernel();
+  OK(mf_pool_limit(&device, 1 << 20, &err));
+  const int64_t before = sim_ask_left("events");
+  for (int i = 0; i < TIMES; i++) { /* neither can have the block of the one before */
+    mf_tensor *t = create(device, i % 2 == 0 ? 900 << 10 : 200 << 10);
+    keep_busy(t, MF_STREAM_DEFAULT);
+    mf_tensor_release(t);
+    if (i % 2 == 1) other_sync_all(0);
+  }
+  OK(mf_pool_limit(&device, 0, &err));
+  assert_true(sim_ask_left("events") < before + TIMES / 4);
+}
+
 static void not_while_a_tensor_lives(void **state) {
   (void)state;
   const DLDevice places[] = {gpu(0), pinned()};
@@ -266,6 +285,7 @@ int main(void) {
       EMPTY(it_is_given_back_and_made_anew),
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
+      EMPTY(evicted_memory_leaves_nothing_for_good),
       EMPTY(not_while_a_tensor_lives),
       EMPTY(not_while_a_stream_of_ours_is_in_use),
       EMPTY(not_while_released_memory_waits),

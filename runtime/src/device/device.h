@@ -302,9 +302,9 @@ void mf__pool_give(void *block, mf__record *record);
 /* Gives kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
 bool mf__pools_cache(const mf__backend *backend); /* whether anything is kept */
-/* block.c: whether work may be queued yet that used memory which the driver has back, as far as the second one, which
- * asks the driver, has not found it done. */
+/* block.c: whether kernels may still use memory that was given back to the driver. It asks no driver. */
 bool mf__blocks_left(const mf__backend *backend, int32_t ordinal);
+/* Asks the driver which of them are done, and forgets those. */
 void mf__blocks_left_end(const mf__backend *backend, int32_t ordinal);
 
 /* stage.c: pageable host memory to and from a device, through pinned buffers */

@@ -245,8 +245,10 @@ static int free_or_put(mf__block *b, const mf__block_request *r, mf_error *err) 
   return rc;
 }
 
+/* A program that never trims comes here again and again: what is known of earlier blocks is looked at first. */
 static int free_cached(const allocation *a, mf_error *err) {
   int first = MF_OK;
+  mf__blocks_left_end(a->request.on->backend, a->request.on->ordinal);
   mf__block *all = take_all(a->pool);
   for (mf__block *b = all; b != NULL; b = b->next) mf__block_look(b, a->request.on);
   for (mf__block *b = all, *next; b != NULL; b = next) {
