@@ -14,6 +14,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__bridge *bridge, int i
   frame->bridge = bridge;
   frame->state = bridge->state;
   frame->thread = NULL;
+  frame->turn.marks = 0;
   frame->nesting = 0;
   frame->count = 0;
   frame->is_call_in = is_call_in;
@@ -23,8 +24,7 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__bridge *bridge, int i
 
 void mf__outside_begin(void) {
   mf__state *state = mf__top->state;
-  mf__top->depth = state->depth;
-  mf__unlock(state);
+  mf__top->turn = mf__lock_lend(state);
   mf__section_end(&mf__top->section);
 }
 
@@ -44,7 +44,8 @@ void mf__outside_end(void) {
   mf__section_begin(&mf__top->section);
   mf__lock(state, 1);
   if (mf__state_is_over(state)) stay_outside(state);
-  state->depth = mf__top->depth;
+  mf__lock_resume(state, mf__top->turn);
+  mf__top->turn.marks = 0;
 }
 
 /* Kept out of line: each crossing asks whether it holds any references, and few do. */

@@ -149,6 +149,7 @@ void mf__lock_create(mf__state *state) {
 void mf__lock_close(mf__state *state) {
   pthread_mutex_lock(&mutex);
   state->L = NULL;
+  state->marks = NULL;
   for (struct mf__waiter *waiter = state->first; waiter != NULL; waiter = waiter->next) {
     waiter->done = 1;
     pthread_cond_signal(&waiter->granted);

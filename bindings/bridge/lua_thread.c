@@ -116,8 +116,8 @@ static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
   lua_error(L);
 }
 
-/* While a hook runs, the state runs no other one; that hook may be in another thread, which has called Python. Ours
- * would not raise then, and the coroutine would go on. So a chunk of one instruction tries it first. */
+/* While a hook or a finalizer of this thread's runs, the thread runs no other hook. Ours would not raise then, and the
+ * coroutine would go on. So a chunk of one instruction tries it first. */
 static void check_hooks(lua_State *L, struct resume *resume) {
   int status = luaL_loadbuffer(L, "", 0, "=");
   if (status == 0) status = lua_pcall(L, 0, 0, 0);
@@ -126,7 +126,7 @@ static void check_hooks(lua_State *L, struct resume *resume) {
   mf__top->state->raising = NULL;
   give_fault_back(L, resume);
   if (status != 0) lua_error(L);
-  mf__fail(L, "a debug hook of this state is running; the coroutine waits as before");
+  mf__fail(L, "a debug hook or a finalizer of this state has called this; the coroutine waits as before");
 }
 
 /* LuaJIT has no call that resumes with an error, but runs the hook of a state in each of its coroutines; not in
@@ -335,8 +335,8 @@ static PyMethodDef methods[] = {
      "To catch it, a pcall must be around a Lua function that yields: pcall(function() coroutine.yield() end), not\n"
      "pcall(coroutine.yield).\n"
      "\n"
-     "Raises LuaError while the coroutine is running, and while a debug hook of its state is running, even in another\n"
-     "thread; the coroutine then waits as before."},
+     "Raises LuaError while the coroutine is running, and where a debug hook or a finalizer (__gc) of its state has\n"
+     "called this, even by way of other functions; the coroutine then waits as before."},
     {"close", thread_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "Ends the coroutine as throw(GeneratorExit) does, and returns None. Does nothing if the coroutine has ended or\n"

@@ -34,15 +34,14 @@ void mf__locks_lend(void) {
   for (mf__state *state = adopted; state != NULL; state = state->next_adopted) {
     if (state->owner != mf__self()) continue;
     Py_IncRef((PyObject *)state);
-    state->lent = state->depth;
-    mf__unlock(state);
+    state->lent = mf__lock_lend(state);
   }
   mf__section_end(&section);
 }
 
 static mf__state *lent_state(void) {
   mf__state *state = adopted;
-  while (state != NULL && state->lent == 0) state = state->next_adopted;
+  while (state != NULL && state->lent.depth == 0) state = state->next_adopted;
   return state;
 }
 
@@ -52,8 +51,8 @@ void mf__locks_take_back(void) {
   mf__section_begin(&section);
   for (mf__state *state = lent_state(); state != NULL; state = lent_state()) {
     mf__lock(state, 1);
-    state->depth = state->lent;
-    state->lent = 0;
+    mf__lock_resume(state, state->lent);
+    state->lent.depth = 0;
     Py_DecRef((PyObject *)state);
   }
   mf__section_end(&section);
@@ -69,11 +68,15 @@ void mf__state_arrive(mf__state *state, lua_State *L) {
   drain(state, L);
 }
 
+static const mf__frame *frame_of_thread(const mf__state *state) {
+  const mf__frame *frame = mf__top;
+  while (frame != NULL && frame->state != state) frame = frame->below;
+  return frame;
+}
+
 static lua_State *stack_of_thread(const mf__state *state) {
-  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
-    if (frame->state == state) return frame->L;
-  }
-  return NULL;
+  const mf__frame *frame = frame_of_thread(state);
+  return frame != NULL ? frame->L : NULL;
 }
 
 /* Anchored for as long as the state lives: there are never more than threads were inside at once. */
@@ -102,8 +105,11 @@ static lua_State *spare_stack(mf__state *state) {
   return state->spare[--state->spare_count];
 }
 
+/* What a hook or a finalizer calls runs without hooks, as Lua has it, and so does what that calls by way of Python. */
 static lua_State *choose_stack(mf__state *state) {
-  lua_State *L = stack_of_thread(state);
+  const mf__frame *frame = frame_of_thread(state);
+  if (frame != NULL) mf__marks_put(state, frame->turn.marks);
+  lua_State *L = frame != NULL ? frame->L : NULL;
   if (L == NULL && state->busy == 0) L = state->L;
   if (L == NULL) return spare_stack(state);
   if (L == state->L) state->busy++;

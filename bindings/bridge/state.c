@@ -45,12 +45,11 @@ static void await_others(mf__state *state) {
   PyGILState_STATE gil = PyGILState_Ensure();
   mf__section section;
   mf__section_begin(&section);
-  int depth = state->depth;
-  mf__unlock(state);
+  const mf__turn turn = mf__lock_lend(state);
   while (calls_in_of_others(state) > 0 && waited_for_one()) {
   }
   mf__lock(state, 1);
-  state->depth = depth;
+  mf__lock_resume(state, turn);
   mf__section_end(&section);
   PyGILState_Release(gil);
 }
@@ -247,6 +246,7 @@ mf__state *mf__state_new(PyTypeObject *type, lua_State *L, int hosted) {
   if (state == NULL) return NULL;
   state->L = L;
   state->hosted = hosted;
+  state->marks = mf__marks_of(L);
   mf__lock_create(state);
   return state;
 }

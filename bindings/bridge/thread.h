@@ -29,6 +29,12 @@ typedef struct mf__memory {
   int exempt;               /* allocations are counted, but not refused: bookkeeping that must not fail halfway */
 } mf__memory;
 
+/* What a thread has of the lock of a state when it gives that up in the midst of Lua, and wants back. */
+typedef struct mf__turn {
+  int depth;           /* how often it had taken it */
+  unsigned char marks; /* LuaJIT's, that a hook or a finalizer runs, which this thread runs */
+} mf__turn;
+
 typedef struct mf__state mf__state;
 
 /* The bridge: what one opening of the bridge needs in its Lua state, a table. Its slots: */
@@ -83,9 +89,10 @@ struct mf__state {
   mf__options options;
 
   mf__state *next_adopted; /* of those that Lua programs have */
-  int lent;          /* the depth that the lock gets back, where mf__locks_lend gave it up; else 0 */
+  mf__turn lent;     /* what the lock gets back, where mf__locks_lend gave it up; else a depth of 0 */
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;         /* how often the owner has taken it */
+  unsigned char *marks; /* where LuaJIT has its marks; NULL: not known, or closed (marks.c) */
   struct mf__waiter *first, *last;
   const void *heir;  /* the waiter that was last made the owner, until it has woken up */
   unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
@@ -132,7 +139,7 @@ typedef struct mf__frame {
   int is_call_in;
   int top;                                  /* of a call into Lua: the stack's, before it */
   size_t refused;                           /* and the account's, where there is one */
-  int depth;                                /* of the lock, while it is given up */
+  mf__turn turn;                            /* of the lock, while it is given up; else without marks */
   int nesting;                              /* of tables that are copied */
   int count;                                /* of what is held */
   PyObject *held[2 * MF__NESTING_MAX + 16]; /* a body holds few, and of each table that it copies two */
@@ -197,6 +204,29 @@ void mf__handler_unset(mf__handler *ours);
 /* For a handler of ours: calls the one that it was set before, as the system would. */
 void mf__pass_on(const mf__signal *signal);
 
+/* marks.c */
+
+/* In a hook, a handler of LuaJIT's events, or a finalizer. */
+enum { MF__MARK_HOOK = 0x10, MF__MARK_EVENT = 0x20, MF__MARK_FINALIZER = 0x40, MF__MARKS = 0x70 };
+
+/* Finds out where LuaJIT keeps them, unless that is known; does nothing where it cannot be found out. */
+void mf__marks_find(void);
+
+/* The byte that has those of ${L}'s state among other things; NULL: not known. */
+unsigned char *mf__marks_of(lua_State *L);
+
+/* Takes the marks off a state, and returns them; sets them. With the lock. A handler of a signal may set a hook at any
+ * time, which changes the same byte. */
+static inline unsigned char mf__marks_take(mf__state *state) {
+  const unsigned char marks = state->marks != NULL ? *state->marks & MF__MARKS : 0;
+  if (marks != 0) __atomic_and_fetch(state->marks, (unsigned char)~marks, __ATOMIC_RELAXED);
+  return marks;
+}
+
+static inline void mf__marks_put(mf__state *state, unsigned char marks) {
+  if (marks != 0 && state->marks != NULL) __atomic_or_fetch(state->marks, marks, __ATOMIC_RELAXED);
+}
+
 /* stop.c: ending scripts that run. */
 enum {
   MF__STOP_NOT,
@@ -260,9 +290,23 @@ static inline int mf__lock(mf__state *state, int patient) {
 /* Gives the lock up altogether, to the first in line. */
 static inline void mf__unlock(mf__state *state) {
   if (state->stop_hook != NULL) mf__stop_pause(state);
+  mf__marks_take(state);
   state->depth = 0;
   state->owner = NULL;
   if (state->first != NULL) mf__lock_pass_on(state);
+}
+
+/* Gives the lock up in the midst of Lua; the thread gets back what it had, once it has the lock again and is to go on
+ * there. */
+static inline mf__turn mf__lock_lend(mf__state *state) {
+  const mf__turn turn = {state->depth, mf__marks_take(state)};
+  mf__unlock(state);
+  return turn;
+}
+
+static inline void mf__lock_resume(mf__state *state, mf__turn turn) {
+  state->depth = turn.depth;
+  mf__marks_put(state, turn.marks);
 }
 
 /* Begin and end of a state's lock. Once it is closed, its L is NULL, and the threads that wait in line find out. */

@@ -1,0 +1,168 @@
+"""Threads that take turns in a Lua state, in the midst of debug hooks and finalizers (__gc) that call Python.
+
+While one of these runs, LuaJIT runs no hook in the whole state and compiles nothing, and what ends puts back what it
+has found. Each thread has its own such mark all the same."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+import moonferry as mf
+
+FINALIZER = "local p = newproxy(true) getmetatable(p).__gc = function() called() end p = nil collectgarbage()"
+HOOK = "debug.sethook(function() debug.sethook() called() end, '', 1) local x = 1"
+COUNT_HOOKS = """
+    function count_hooks()
+      local hits = 0
+      debug.sethook(function() hits = hits + 1 end, '', 1)
+      local x = 1
+      x = x + 1
+      debug.sethook()
+      return hits
+    end
+"""
+# The first trace of a state where all were flushed has the number 1.
+COMPILES = """(function()
+  local info = require('jit.util').traceinfo
+  jit.flush()
+  local sum = 0
+  for i = 1, 1000 do sum = sum + i end
+  return info(1) ~= nil
+end)()"""
+
+
+class Held:
+    """A thread that runs ${code}, whose Lua function `called` does not come back from Python before `end`."""
+
+    def __init__(self, lua, code):
+        self.inside, self.may_end, self.ended = (threading.Event() for _ in range(3))
+
+        def called():
+            self.inside.set()
+            assert self.may_end.wait(60)
+
+        def run():
+            lua.execute(code.replace("called", "called_by_held"))
+            self.ended.set()
+
+        lua.globals().called_by_held = called
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+        assert self.inside.wait(60)
+
+    def end(self):
+        self.may_end.set()
+        assert self.ended.wait(60)
+        self.thread.join()
+
+
+def has_hooks(lua):
+    lua.execute(COUNT_HOOKS)
+    return lua.globals().count_hooks() > 2
+
+
+@pytest.mark.parametrize("first", [FINALIZER, HOOK])
+@pytest.mark.parametrize("second", ["called() error('on purpose')", FINALIZER])
+def test_hooks_run_and_loops_are_compiled_after_turns_that_did_not_nest(first, second):
+    lua = mf.Lua()
+    held = Held(lua, first)
+    lua.globals().called = held.end
+    try:
+        lua.execute(second)
+    except mf.LuaError as error:
+        assert "on purpose" in str(error)
+    assert has_hooks(lua) and lua.eval(COMPILES)
+
+
+def test_a_script_is_interrupted_after_turns_that_did_not_nest():
+    lua = mf.Lua(interruptible=True)
+    held = Held(lua, FINALIZER)
+    lua.globals().called = held.end
+    lua.execute(FINALIZER)
+    begun = mf.zeros(1)
+
+    def stop():
+        while begun[0] == 0:
+            pass
+        lua.interrupt(KeyError("on purpose"))
+
+    stopper = threading.Thread(target=stop, daemon=True)
+    stopper.start()
+    with pytest.raises(KeyError, match="on purpose"):
+        lua.execute(
+            "local begun, t = ..., os.clock() begun:fill(1) while os.clock() - t < 20 do end ran_on = true", begun
+        )
+    stopper.join()
+    assert lua.globals().ran_on is None
+
+
+@pytest.mark.parametrize("code", [FINALIZER, HOOK])
+def test_hooks_run_and_loops_are_compiled_beside_another_thread(code):
+    lua = mf.Lua()
+    held = Held(lua, code)
+    assert has_hooks(lua) and lua.eval(COMPILES)
+    held.end()
+    assert has_hooks(lua) and lua.eval(COMPILES)
+
+
+@pytest.mark.parametrize("code", [FINALIZER, HOOK])
+def test_a_coroutine_is_thrown_into_beside_another_thread(code):
+    lua = mf.Lua()
+    thread = lua.eval("function() coroutine.yield(1) went_on = true coroutine.yield(2) end").coroutine()
+    assert next(thread) == 1
+    held = Held(lua, code)
+    with pytest.raises(KeyError, match="thrown"):
+        thread.throw(KeyError("thrown"))
+    held.end()
+    assert lua.globals().went_on is None and list(thread) == []
+
+
+@pytest.mark.parametrize("code", [FINALIZER, HOOK])
+def test_what_a_hook_or_a_finalizer_calls_by_way_of_python_has_no_hooks(code):
+    """As Lua's manual has it of a hook; a hook that calls Python would call itself for ever."""
+    lua = mf.Lua()
+    lua.execute(COUNT_HOOKS)
+    seen = []
+
+    def called():
+        other = threading.Thread(target=lambda: seen.append(lua.globals().count_hooks() > 2))
+        seen.append(lua.globals().count_hooks())
+        other.start()
+        other.join()
+        seen.append(lua.globals().count_hooks())
+
+    lua.globals().called = called
+    lua.execute(code)
+    assert seen == [0, True, 0] and has_hooks(lua)
+
+
+def test_the_hooks_of_what_a_hook_calls_are_off_after_an_error_there():
+    lua = mf.Lua()
+    lua.execute(COUNT_HOOKS)
+    seen = []
+
+    def called():
+        with pytest.raises(mf.LuaError):
+            lua.execute("error('on purpose')")
+        seen.append(lua.globals().count_hooks())
+
+    lua.globals().called = called
+    lua.execute(HOOK)
+    assert seen == [0] and has_hooks(lua)
+
+
+@pytest.mark.parametrize("code", [FINALIZER, HOOK])
+def test_a_child_that_is_forked_beside_another_threads_hook_has_hooks(code):
+    lua = mf.Lua()
+    held = Held(lua, code)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        try:
+            os._exit(0 if has_hooks(lua) and lua.eval(COMPILES) else 3)
+        finally:
+            os._exit(4)
+    held.end()
+    assert os.waitpid(pid, 0)[1] == 0
