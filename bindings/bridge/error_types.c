@@ -19,7 +19,10 @@ static PyObject *default_fields(void) {
 int mf__error_types_ready(void) {
   if (mf__lua_memory_error_type != NULL) return 0;
   mf__lua_error_type = new_type("moonferry.LuaError",
-                                "A Lua error. value: what was thrown; message: its text; traceback: Lua's stack.",
+                                "A Lua error. value: what was thrown; message: its text; traceback: Lua's stack.\n\n"
+                                "It can be pickled, so that it comes back from a worker process, and copied. A pickle\n"
+                                "leaves out a value that is Lua's: value is None then. Notes and attributes that a\n"
+                                "program has set go along.",
                                 PyTuple_Pack(1, PyExc_Exception), default_fields());
   if (mf__lua_error_type == NULL) return -1;
   mf__lua_syntax_error_type = new_type("moonferry.LuaSyntaxError", "Lua code cannot be compiled.",

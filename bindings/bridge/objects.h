@@ -41,6 +41,9 @@ int mf__function_types_ready(void);
 int mf__table_types_ready(void);
 int mf__thread_type_ready(void);
 
+/* error_copy.c: gives LuaError its methods for pickle and copy, after the types of both. */
+int mf__error_copies_ready(void);
+
 /* operate.c: fills the metatable of Python objects at the top of the stack: with what is the same under any policy, and
  * with the policy's ${events}. */
 void mf__object_metatable(lua_State *L, const luaL_Reg *events, int bridge);

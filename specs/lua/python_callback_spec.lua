@@ -188,6 +188,15 @@ def look(f):
     assert.matches("^LuaError: specs/lua/python_callback_spec.lua:%d+: with a place\nstack traceback:", text)
   end)
 
+  it("that are Lua's stay that value in a copy, but not in a pickle", function()
+    py.exec "import copy, pickle\ndef run_as(f, change):\n  try: f()\n  except Exception as e: raise change(e)"
+    local own, main = {}, py.main
+    assert.are.equal(own, failure(main.run_as, function() error(own) end, main.copy.copy))
+    assert.are.equal(own, failure(main.run_as, function() error(own) end, main.copy.deepcopy))
+    local thrown = failure(main.run_as, function() error(own) end, py.eval "lambda e: pickle.loads(pickle.dumps(e))")
+    assert.are.equal(py.None, thrown.value.value)
+  end)
+
   it("go through several layers, and leave Python's own handling alone", function()
     py.exec [[
 def guarded(f):
