@@ -361,6 +361,25 @@ static void an_earlier_wait_does_not_count(void **state) {
   mf_tensor_release(t);
 }
 
+/* Pinned memory is used on the streams of any GPU: what counts is a wait for the GPU of the stream that is gone. */
+static void a_wait_for_another_device_does_not_count(void **state) {
+  (void)state;
+  needs_simulator();
+  const mf_stream theirs = other_stream(1, false);
+  mf_tensor *t = create(pinned(), NBYTES);
+  OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+  other_fill(1, data_of(t), 6, NBYTES, theirs);
+  other_stream_end(theirs);
+  synchronize(0);
+  FAILS(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EINVAL);
+  sim_ask_reset(); /* as in expect_refused */
+  synchronize(0);
+  FAILS(mf_tensor_acquire(t, MF_STREAM_HOST, MF_READ, &err), MF_EINVAL);
+  synchronize(1);
+  expect_filled(t, 6);
+  mf_tensor_release(t);
+}
+
 static void a_consumer_may_still_call_its_deleter(void **state) {
   (void)state;
   needs_simulator();
@@ -468,6 +487,7 @@ int main(void) {
       SPEC(a_stream_that_is_gone_has_to_be_waited_for),
       SPEC(a_later_stream_of_that_handle_is_not_taken_for_it),
       SPEC(an_earlier_wait_does_not_count),
+      SPEC(a_wait_for_another_device_does_not_count),
       SPEC(its_memory_is_not_given_out_before),
       SPEC(a_consumer_may_still_call_its_deleter),
       SPEC(a_device_that_fails_is_an_error),
