@@ -65,6 +65,27 @@ static mf_tensor *wrap_once(spec_once *once, void *memory) {
   return t;
 }
 
+static void note_ledger(void *ctx) {
+  mf_ledger_read(ctx);
+}
+
+/* Foreign code comes last: it finds nothing of what it is called for, neither counted nor allocated. */
+static void a_release_finds_nothing_left(void **state) {
+  float memory[4];
+  int64_t shape[] = {4};
+  const DLTensor view = {.data = memory, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+  const mf_ledger before = ledger();
+  mf_ledger found = {-1, -1, -1, -1};
+  mf_tensor *t;
+  (void)state;
+  OK(mf_tensor_wrap(&view, 0, note_ledger, &found, &t, &spec_err));
+  mf_tensor_release(t);
+  assert_int_equal(found.tensors, before.tensors);
+  assert_int_equal(found.storages, before.storages);
+  assert_int_equal(found.bytes, before.bytes);
+  assert_int_equal(found.blocks, before.blocks);
+}
+
 static void invalidate_says_whether_it_is_in_use(void **state) {
   float memory[4];
   int32_t in_use = -1;
@@ -442,6 +463,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_ledger_counts_what_lives),
       SPEC(bytes_reached),
+      SPEC(a_release_finds_nothing_left),
       SPEC(invalidate_says_whether_it_is_in_use),
       SPEC(the_release_still_runs_once),
       SPEC(only_wrapped_memory_can_be_taken_back),
