@@ -41,8 +41,7 @@ static unsigned char *byte_of(lua_State *L) {
 static size_t reference_of(lua_State *main, lua_State *coroutine) {
   for (size_t reference = sizeof(uint32_t); reference <= sizeof(uint64_t); reference *= 2) {
     const uintptr_t shared = shared_by(main, reference);
-    if (shared > (uintptr_t)main && shared - (uintptr_t)main < NEAR && shared == shared_by(coroutine, reference))
-      return reference;
+    if (shared - (uintptr_t)main < NEAR && shared == shared_by(coroutine, reference)) return reference;
   }
   return 0;
 }
@@ -59,17 +58,17 @@ static int see_in_finalizer(lua_State *L) {
   return 0;
 }
 
-/* The one byte that has the events which a hook wants in its lower half, whichever they are, and nothing above. */
+/* The one byte that has the events which a hook wants in its lower half, whichever they are, and nothing above. The
+ * hook that wants all of them stays. */
 static int finds_byte(lua_State *L) {
   const unsigned char *shared = (const unsigned char *)shared_by(L, found.reference); // NOLINT
   unsigned char differs[LOOKED_AT] = {0};
   int count = 0;
   for (int events = 0; events <= EVENTS; events++) {
     lua_sethook(L, see_in_hook, events, 1);
-    for (size_t i = 0; i < LOOKED_AT; i++) differs[i] |= (unsigned char)(shared[i] ^ events);
+    for (size_t i = 0; i < sizeof differs; i++) differs[i] |= (unsigned char)(shared[i] ^ events);
   }
-  lua_sethook(L, NULL, 0, 0);
-  for (size_t i = 0; i < LOOKED_AT; i++) {
+  for (size_t i = 0; i < sizeof differs; i++) {
     if (differs[i] != 0) continue;
     found.distance = i;
     count++;
@@ -77,10 +76,8 @@ static int finds_byte(lua_State *L) {
   return count == 1;
 }
 
-/* Whether the byte means what it should, in a hook and in a finalizer. */
+/* Whether the byte means what it should, in a hook, which is set by now, and in a finalizer. */
 static int is_understood(lua_State *L) {
-  seen = -1;
-  lua_sethook(L, see_in_hook, LUA_MASKCOUNT, 1);
   if (luaL_loadstring(L, "local x = 1") == 0) lua_call(L, 0, 0);
   lua_sethook(L, NULL, 0, 0);
   if (seen != MF__MARK_HOOK) return 0;
@@ -96,15 +93,17 @@ static int is_understood(lua_State *L) {
 
 static int look(lua_State *L) {
   found.reference = reference_of(L, lua_newthread(L));
-  if (found.reference == 0 || !finds_byte(L) || !is_understood(L)) found.reference = 0;
-  return 0;
+  if (found.reference != 0 && finds_byte(L) && is_understood(L)) return 0;
+  return luaL_error(L, "LuaJIT's marks are not as expected");
 }
 
+/* What was found is forgotten only behind the state's end, which may run the finalizer that looks at it. */
 void mf__marks_find(void) {
   lua_State *L = found.reference == 0 ? luaL_newstate() : NULL;
   if (L == NULL) return;
-  if (lua_cpcall(L, look, NULL) != 0) found.reference = 0;
+  const int status = lua_cpcall(L, look, NULL);
   lua_close(L);
+  if (status != 0) found.reference = 0;
 }
 
 unsigned char *mf__marks_of(lua_State *L) {
