@@ -46,6 +46,38 @@ def test_what_array_is_asked_for_is_what_asarray_was():
     assert copied.tolist() == [0, 1, 2]
 
 
+class Lazy(Old):
+    """As PyTorch's tensors: __dlpack__ gives some of them and says why it does not give the others."""
+
+    def __init__(self, array, why):
+        super().__init__(array)
+        self.why = why
+
+    def __dlpack__(self, **keywords):
+        raise self.why()  # a new one each time: it keeps the frames that it passed
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (lambda: BufferError("it needs a gradient, use detach()"), "it needs a gradient, use detach()"),
+        (lambda: mf.ExchangeError("from_dlpack: its resolve_neg() can"), "its resolve_neg() can"),
+        (lambda: mf.ExchangeError("from_dlpack: copy=False, but it gave a copy"), "it gave a copy"),
+        (BufferError, f"__array__ of a {__name__}.Lazy cannot be told not to copy"),
+    ],
+)
+def test_why_dlpack_refused_is_said_where_array_cannot_be_told_not_to_copy(why, said):
+    x = Lazy(np.arange(3.0), why)
+    with pytest.raises(mf.ExchangeError) as refused:
+        mf.asarray(x, copy=False)
+    assert str(refused.value) == f"asarray: copy=False, but {said}"
+    del refused
+    assert mf.asarray(x).tolist() == mf.asarray(x, copy=True).tolist() == [0, 1, 2]
+
+
 def test_an_array_that_would_copy_is_refused():
     before = mf.ledger()
     with pytest.raises(mf.ExchangeError, match="copy=False, but this is computed anew"):

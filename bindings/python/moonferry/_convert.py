@@ -150,7 +150,7 @@ def _from_memory(obj, copy, refused):
         made = _from_interface(obj, interface, copy)
     elif hasattr(type(obj), "__array__"):
         _refuse_nulls(obj)
-        given, left = _array_of(obj, copy)
+        given, left = _array_of(obj, copy, refused)
         if given is obj:
             raise TypeError(f"asarray: __array__ of a {describe(obj)} gave itself, which is no array")
         return _from_protocols(given, left)
@@ -195,8 +195,8 @@ def _native(raw, shape, dtype):
     return swapped.reshape(-1).reinterpret(dtype).reshape(shape)
 
 
-def _array_of(obj, copy):
-    """What __array__ gives, and what is left to be done of copy. Before NumPy 2 it took no copy."""
+def _array_of(obj, copy, why):
+    """What __array__ gives, and what is left of copy. Before NumPy 2 it took no copy. why: the error of DLPack."""
     if copy is None:
         return obj.__array__(), None
     try:
@@ -204,7 +204,8 @@ def _array_of(obj, copy):
     except TypeError:
         if copy:
             return obj.__array__(), True
-        refused = f"__array__ of a {describe(obj)} cannot be told not to copy"
+        said = str(why or "").removeprefix("from_dlpack: ").removeprefix("copy=False, but ")
+        refused = said or f"__array__ of a {describe(obj)} cannot be told not to copy"
     except ValueError as error:
         refused = str(error)
     raise ExchangeError(f"asarray: copy=False, but {refused}") from None
@@ -371,8 +372,7 @@ def array_interface(t):
     """NumPy's array interface, version 3, of a tensor."""
     text = _typestr.of(t.dtype, "__array_interface__")
     try:
-        with memoryview(t):
-            pass
+        memoryview(t).release()
     except BufferError as error:
         if not _on_gpu(t):
             raise
