@@ -92,6 +92,25 @@ static int read_device_pair(PyObject *pair, DLDevice *out) {
   return 1;
 }
 
+/* An array without its memory fails at whatever needs it first: JAX's deleted ones say that a None has no length. Where
+ * x knows that it was deleted, the exception says so. */
+static int explain_deleted(const core_import *request) {
+  PyObject *type, *value, *traceback;
+  if (!answer_is_set()) return -1;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *answer = PyObject_CallMethod(request->x, "is_deleted", NULL);
+  const int deleted = answer == NULL ? -1 : PyObject_IsTrue(answer);
+  Py_XDECREF(answer);
+  if (deleted > 0)
+    core_refuse(request->state, "from_dlpack: the '%s' was deleted (its is_deleted() says so), and has no memory",
+                Py_TYPE(request->x)->tp_name);
+  if (deleted > 0 || !answer_is_no())
+    core_chain(type, value, traceback);
+  else
+    PyErr_Restore(type, value, traceback);
+  return -1;
+}
+
 /* Asks x for its device: 1, 0 if it does not say (or says nonsense), or -1 with its exception. */
 static int ask_place(const core_import *request, DLDevice *out) {
   *out = (DLDevice){.device_type = kDLCPU, .device_id = 0};
@@ -104,7 +123,7 @@ static int ask_place(const core_import *request, DLDevice *out) {
   }
   PyObject *pair = PyCallable_Check(method) ? PyObject_CallNoArgs(method) : method;
   if (pair != method) Py_DECREF(method);
-  if (pair == NULL) return -1;
+  if (pair == NULL) return explain_deleted(request);
   const int known = read_device_pair(pair, out);
   Py_DECREF(pair);
   return known;

@@ -64,6 +64,15 @@ def test_copies_are_made_as_asked(jax):
     assert mf.from_dlpack(x, copy=False).data_ptr == x.unsafe_buffer_pointer()
 
 
+def test_a_deleted_array_is_refused_as_such(jax):
+    x = jax.numpy.ones((4,), "float32")
+    x.delete()
+    for take in (mf.from_dlpack, mf.asarray):
+        for options in ({}, {"copy": True}, {"copy": False}, {"device": "cpu"}):
+            with pytest.raises(mf.ExchangeError, match=f"^{take.__name__}: the '.*ArrayImpl' was deleted"):
+                take(x, **options)
+
+
 def test_each_side_outlives_the_other(jax):
     assert mf.from_dlpack(jax.numpy.arange(100))[99] == 99
     x = jax.numpy.from_dlpack(mf.tensor([1.0, 2.0], "float32"))

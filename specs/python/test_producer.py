@@ -162,6 +162,41 @@ def test_a_producer_that_says_nothing_of_a_copy_is_not_believed():
     assert t.data_ptr != source.made[0].dl.data and source.deletes == [1]
 
 
+class Deleted(Modern):
+    """As JAX's deleted arrays: the question for the device fails at what is there instead of the memory."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def __dlpack_device__(self):
+        raise TypeError("None has no len()")
+
+    def is_deleted(self):
+        if isinstance(self.answer, type):
+            raise self.answer
+        return self.answer
+
+
+def test_what_was_deleted_is_refused_as_such():
+    with pytest.raises(mf.ExchangeError, match="^from_dlpack: the 'Deleted' was deleted") as refused:
+        mf.from_dlpack(Deleted(True))
+    assert isinstance(refused.value.__context__, TypeError)
+
+
+@pytest.mark.parametrize("answer", [False, ValueError, AttributeError])
+def test_the_error_of_what_was_not_deleted_stays(answer):
+    with pytest.raises(TypeError, match="None has no len"):
+        mf.from_dlpack(Deleted(answer))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+def test_what_is_no_answer_to_whether_it_was_deleted_is_raised(kind):
+    with pytest.raises(kind) as raised:
+        mf.from_dlpack(Deleted(kind))
+    assert isinstance(raised.value.__context__, TypeError)
+
+
 class WithoutDlpack:
     def __dlpack_device__(self):
         return (1, 0)

@@ -182,9 +182,9 @@ def _from_buffer(obj, copy, refused):
         made = None if copy is False else _from_swapped(obj)
         return _core._from_buffer(obj, copy is not False) if made is None else made
     except (BufferError, ValueError) as error:
-        why, kind = refused or error, getattr(obj, "dtype", None)
+        why, kind = str(refused or error).removeprefix("from_dlpack: "), getattr(obj, "dtype", None)
         of = f"a {describe(obj)}" + (f" of dtype {kind}" if kind is not None else "")
-        raise ExchangeError(f"asarray: {str(why).rstrip('.')} (from {of}){remedy(kind)}") from None
+        raise ExchangeError(f"asarray: {why.rstrip('.')} (from {of}){remedy(kind)}") from None
 
 
 def _native(raw, shape, dtype):
