@@ -71,6 +71,7 @@ typedef struct core_producer {
   PyObject *dlpack;             /* strong: __dlpack__, if every instance has the type's; else NULL */
   bool lazy;                    /* its tensors may stand for other values than their memory holds */
   bool host;                    /* all its tensors are on the cpu: nobody needs to ask */
+  bool masked;                  /* its arrays may have a mask, which none of their structs has */
   bool frozen;                  /* its arrays cannot be written, which its structs do not say */
 } core_producer;
 
@@ -374,6 +375,7 @@ typedef struct core_import {
   PyObject *x;
   PyObject *method; /* borrowed: what x.__dlpack__ is, NULL where it must be looked up */
   bool host;        /* x is known to be on the cpu */
+  bool masked;      /* x may have a mask */
   bool frozen;      /* x cannot be written, whatever its struct says */
   bool placed;      /* device was given */
   DLDevice device;

@@ -218,6 +218,15 @@ static int import_from_table(core_import *request, const core_producer *producer
   return rc == 1 ? import_from_method(request, out) : rc;
 }
 
+/* Of NumPy's masked arrays: -1 with an exception if an element of x is masked. */
+static int refuse_mask(const core_import *request) {
+  PyObject *module = PyImport_ImportModule("moonferry._convert");
+  PyObject *none = module == NULL ? NULL : PyObject_CallMethod(module, "refuse_mask", "Os", request->x, "from_dlpack");
+  Py_XDECREF(module);
+  Py_XDECREF(none);
+  return none == NULL ? -1 : 0;
+}
+
 static int import_object(core_import *request, mf_tensor **out) {
   if (PyCapsule_CheckExact(request->x)) return import_capsule(request, request->x, out);
   const core_producer *producer = core_producer_of(request->state, Py_TYPE(request->x));
@@ -226,6 +235,7 @@ static int import_object(core_import *request, mf_tensor **out) {
     return import_from_table(request, producer, out);
   request->method = producer->dlpack;
   request->host = producer->host;
+  request->masked = producer->masked;
   request->frozen = producer->frozen;
   return import_from_method(request, out);
 }
@@ -318,7 +328,12 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   if (read_device(&request, values[1]) < 0 || core_copy_flag(values[2], &request.copy) < 0) return NULL;
   if (core_is_tensor(request.x)) return share_own_open(&request);
   mf_tensor *t = NULL;
-  return import_object(&request, &t) < 0 ? NULL : finish(&request, t);
+  if (import_object(&request, &t) < 0) return NULL;
+  if (!request.masked || refuse_mask(&request) == 0) return finish(&request, t);
+  const aside exception = aside_begin();
+  mf_tensor_release(t);
+  aside_end(exception);
+  return NULL;
 }
 
 static PyObject *as_any_array(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {

@@ -34,8 +34,8 @@ PyDoc_STRVAR(
     "device: None leaves the memory where it is. Otherwise the producer is asked to put it there; if it does not,\n"
     "Moonferry copies it.\n"
     "copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.\n"
-    "Raises ExchangeError (a BufferError) if x cannot be exchanged, and leaves a refused capsule unconsumed;\n"
-    "AttributeError if x has no __dlpack__; and whatever the producer raises.\n"
+    "Raises ExchangeError (a BufferError) if x cannot be exchanged or has masked elements, and leaves a refused\n"
+    "capsule unconsumed; AttributeError if x has no __dlpack__; and whatever the producer raises.\n"
     "Standard: array API 2025.12, from_dlpack.");
 
 PyDoc_STRVAR(into_doc,

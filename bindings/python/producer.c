@@ -51,17 +51,24 @@ static int find_method(core_state *state, core_producer *out) {
   return 0;
 }
 
-/* NumPy's arrays, subclasses included, are on the cpu. */
-static int find_place(core_producer *out) {
-  PyObject *name = PyUnicode_FromString("numpy");
+/* Sets ${out} to whether ${type} is the class of that name or derived from it. A module that was not imported has no
+ * arrays. */
+static int find_class(PyTypeObject *type, const char *module, const char *class, bool *out) {
+  PyObject *name = PyUnicode_FromString(module);
   PyObject *numpy = name == NULL ? NULL : PyImport_GetModule(name);
-  PyObject *array = numpy == NULL || !PyModule_Check(numpy) ? NULL : PyObject_GetAttrString(numpy, "ndarray");
+  PyObject *array = numpy == NULL || !PyModule_Check(numpy) ? NULL : PyObject_GetAttrString(numpy, class);
   const int known = array != NULL || answer_is_no() ? 0 : -1;
-  if (array != NULL && PyType_Check(array)) out->host = PyType_IsSubtype(out->type, (PyTypeObject *)array);
+  if (array != NULL && PyType_Check(array)) *out = PyType_IsSubtype(type, (PyTypeObject *)array);
   Py_XDECREF(name);
   Py_XDECREF(numpy);
   Py_XDECREF(array);
   return known;
+}
+
+/* NumPy's arrays, subclasses included, are on the cpu, and of these some have a mask. */
+static int find_numpy(core_producer *out) {
+  if (find_class(out->type, "numpy", "ndarray", &out->host) < 0) return -1;
+  return out->host ? find_class(out->type, "numpy.ma", "MaskedArray", &out->masked) : 0;
 }
 
 /* JAX's arrays never change, and leave in the struct that cannot say so. */
@@ -91,7 +98,7 @@ static int find_table(core_state *state, core_producer *out) {
 static int find_all(core_state *state, core_producer *out) {
   if (find_table(state, out) < 0) return -1;
   if (out->api != NULL) return 0;
-  if (find_method(state, out) == 0 && find_place(out) == 0 && find_frozen(out) == 0) return 0;
+  if (find_method(state, out) == 0 && find_numpy(out) == 0 && find_frozen(out) == 0) return 0;
   Py_CLEAR(out->dlpack);
   return -1;
 }

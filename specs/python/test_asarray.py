@@ -159,6 +159,9 @@ def test_ctypes_of_the_other_byte_order():
 
 def test_a_mask_without_masked_elements_is_none():
     assert mf.asarray(np.ma.masked_array([1.0, 2.0], mask=[0, 0])).tolist() == [1, 2]
+    assert mf.from_dlpack(np.ma.masked_array([1.0, 2.0], mask=[0, 0])).tolist() == [1, 2]
+    unmasked = np.ma.masked_array([1.0, 2.0])
+    assert mf.from_dlpack(unmasked, copy=False).data_ptr == unmasked.ctypes.data
 
 
 class Refusing:

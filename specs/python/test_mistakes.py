@@ -308,6 +308,7 @@ SAID = [  # what is typed over t, float32 of 2 x 3; the exception; what it must 
     ("t.as_readonly().__dlpack__()", BufferError, ["read-only", "versioned"]),
     ("t[0, 0:1].squeeze().__arrow_c_array__()", BufferError, ["has an axis", "reshape(1)"]),
     ("mf.asarray(np.ma.masked_array([1.0, 2.0], mask=[0, 1]))", BufferError, ["1 masked", "filled", ".data"]),
+    ("mf.from_dlpack(np.ma.masked_array([1.0], mask=[1]))", BufferError, ["from_dlpack: 1 masked", "filled", ".data"]),
 ]  # fmt: skip
 
 

@@ -71,13 +71,13 @@ def _from_ml_dtypes(obj, copy):
     return _core._from_raw(raw, obj.shape, dtype, True)
 
 
-def _refuse_mask(obj):
+def refuse_mask(obj, what="asarray"):
     """NumPy's masked arrays give their data without their mask, by each protocol."""
     ma = sys.modules.get("numpy.ma")
     if ma is None or not isinstance(obj, ma.MaskedArray) or not ma.is_masked(obj):
         return
     count = int(obj.mask.sum())
-    raise ExchangeError(f"asarray: {count} masked elements; a tensor has no mask: x.filled(value) or x.data has none")
+    raise ExchangeError(f"{what}: {count} masked elements; a tensor has no mask: x.filled(value) or x.data has none")
 
 
 def _columns(obj):
@@ -113,7 +113,7 @@ def _from_protocols(obj, copy, device=None):
     made = obj if isinstance(obj, Tensor) else _from_ml_dtypes(obj, copy)
     if made is not None:
         return made.copy() if copy else made.__enter__()  # which refuses a closed one
-    _refuse_mask(obj)
+    refuse_mask(obj)
     if hasattr(type(obj), "__dlpack__"):
         try:
             return _from_dlpack(obj, copy, device)
