@@ -7,7 +7,6 @@
 
 static const char methods[] =
     "def __reduce__(self):\n"
-    "    \"\"\"For pickle: without the state, and without a value that is Lua's.\"\"\"\n"
     "    make, arguments, *rest = super(LuaError, self).__reduce__()\n"
     "    fields = dict(rest[0] or ()) if rest else {}\n"
     "    fields.pop('_state', None)\n"
@@ -31,26 +30,67 @@ static const char methods[] =
     "    return copy\n"
     "\n"
     "def __copy__(self):\n"
-    "    \"\"\"A copy with the same state and value.\"\"\"\n"
     "    return copied(self, lambda part, copy: part)\n"
     "\n"
     "def __deepcopy__(self, memo):\n"
-    "    \"\"\"A copy with copies of its attributes. The state is the same, and so is a value that is Lua's.\"\"\"\n"
     "    from copy import deepcopy\n"
     "    def deep(part, copy):\n"
     "        if copy is not None:\n"
     "            memo[id(self)] = copy\n"
     "        return deepcopy(part, memo)\n"
-    "    return copied(self, deep)\n"
-    "\n"
-    "for method in __reduce__, __copy__, __deepcopy__:\n"
-    "    method.__qualname__ = 'LuaError.' + method.__name__\n"
-    "    setattr(LuaError, method.__name__, method)\n";
+    "    return copied(self, deep)\n";
+
+/* What the code above defines. It is compiled where it is first needed: up to CPython 3.11 the compiler may end the
+ * process where memory ends, and many programs never copy an error. */
+static PyObject *_Atomic definitions;
+
+static PyObject *defined(void) {
+  PyObject *names = atomic_load(&definitions), *none = NULL;
+  if (names != NULL) return names;
+  names = Py_BuildValue("{sssOsO}", "__name__", "moonferry", "LuaError", mf__lua_error_type, "LuaObject",
+                        (PyObject *)mf__object_type);
+  if (names == NULL || mf__run_code(methods, names) != 0) {
+    Py_DecRef(names);
+    return NULL;
+  }
+  if (atomic_compare_exchange_strong(&definitions, &none, names)) return names;
+  Py_DecRef(names);
+  return none;
+}
+
+static PyObject *call(const char *name, PyObject *self, PyObject *argument) {
+  PyObject *names = defined();
+  PyObject *function = names != NULL ? PyDict_GetItemString(names, name) : NULL;
+  return function != NULL ? PyObject_CallFunctionObjArgs(function, self, argument, NULL) : NULL;
+}
+
+static PyObject *error_reduce(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return call("__reduce__", self, NULL);
+}
+
+static PyObject *error_copy(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return call("__copy__", self, NULL);
+}
+
+static PyObject *error_deepcopy(PyObject *self, PyObject *memo) {
+  return call("__deepcopy__", self, memo);
+}
+
+static PyMethodDef copies[] = {
+    {"__reduce__", error_reduce, METH_NOARGS, "For pickle: without the state, and without a value that is Lua's."},
+    {"__copy__", error_copy, METH_NOARGS, "__copy__($self, /)\n--\n\nA copy with the same state and value."},
+    {"__deepcopy__", error_deepcopy, METH_O,
+     "__deepcopy__($self, memo, /)\n--\n\n"
+     "A copy with copies of its attributes. The state is the same, and so is a value that is Lua's."}};
 
 int mf__error_copies_ready(void) {
-  PyObject *names = Py_BuildValue("{sssOsO}", "__name__", "moonferry", "LuaError", mf__lua_error_type, "LuaObject",
-                                  (PyObject *)mf__object_type);
-  const int failed = names == NULL || mf__run_code(methods, names) != 0;
-  Py_DecRef(names);
-  return failed ? -1 : 0;
+  for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+    PyObject *method = PyDescr_NewMethod((PyTypeObject *)mf__lua_error_type, &copies[i]);
+    const int failed = method == NULL || PyObject_SetAttrString(mf__lua_error_type, copies[i].ml_name, method) != 0;
+    Py_DecRef(method);
+    if (failed) return -1;
+  }
+  return 0;
 }

@@ -117,10 +117,9 @@ static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
 }
 
 /* While a hook or a finalizer of this thread's runs, the thread runs no other hook. Ours would not raise then, and the
- * coroutine would go on. So a chunk of one instruction tries it first. */
+ * coroutine would go on. So the chunk at the top of the stack, of one instruction, tries it first. */
 static void check_hooks(lua_State *L, struct resume *resume) {
-  int status = luaL_loadbuffer(L, "", 0, "=");
-  if (status == 0) status = lua_pcall(L, 0, 0, 0);
+  const int status = lua_pcall(L, 0, 0, 0);
   if (status == 0 && (resume->hooked || lua_gethook(L) != raise_where_it_waits)) return;
   if (lua_gethook(L) == raise_where_it_waits) take_hook_back(L, resume);
   mf__top->state->raising = NULL;
@@ -130,11 +129,22 @@ static void check_hooks(lua_State *L, struct resume *resume) {
 }
 
 /* LuaJIT has no call that resumes with an error, but runs the hook of a state in each of its coroutines; not in
- * compiled code, in which a coroutine may go on that had yielded there, so that none is left. */
+ * compiled code, in which a coroutine may go on that had yielded there, so that none is left. All that allocates comes
+ * before the hook is set: a finalizer that calls Python leaves the state to other threads, which may not have this hook
+ * and may resume the coroutine. */
 static void arm_fault(lua_State *L, struct resume *resume) {
   PyErr_SetObject((PyObject *)Py_TYPE(resume->exception), resume->exception);
   mf__push_raised(L);
   resume->fault = mf__anchor(L, mf__top->state);
+  int status = luaL_loadbuffer(L, "", 0, "=");
+  if (status == 0 && status_of(resume->thread->coroutine) != SUSPENDED) {
+    lua_pushliteral(L, "cannot resume this coroutine");
+    status = LUA_ERRRUN;
+  }
+  if (status != 0) {
+    give_fault_back(L, resume);
+    lua_error(L);
+  }
   luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_FLUSH);
   resume->hook = lua_gethook(L);
   resume->mask = lua_gethookmask(L);

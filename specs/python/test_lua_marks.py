@@ -166,3 +166,42 @@ def test_a_child_that_is_forked_beside_another_threads_hook_has_hooks(code):
             os._exit(4)
     held.end()
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_coroutines_are_thrown_into_where_finalizers_leave_the_state_to_another_thread():
+    """What is set for a throw is not there for that thread, which throws into another coroutine meanwhile."""
+    lua = mf.Lua()
+    waits = lua.eval("function() coroutine.yield(1) went_on = true coroutine.yield(2) end")
+
+    def throw():
+        thread = waits.coroutine()
+        assert next(thread) == 1
+        with pytest.raises(KeyError):
+            thread.throw(KeyError("thrown"))
+        lua.execute("local x = 1 x = x + 1")
+
+    def called():
+        other = threading.Thread(target=throw)
+        other.start()
+        other.join()
+
+    lua.globals().called = called
+    lua.execute("""
+        collectgarbage("setpause", 0)
+        collectgarbage("setstepmul", 1e6)
+        local left, inside = 200, false
+        local function leave_one()
+          getmetatable(newproxy(true)).__gc = function()
+            left = left - 1
+            if left > 0 then leave_one() end
+            if inside then return end
+            inside = true
+            called()
+            inside = false
+          end
+        end
+        leave_one()
+    """)
+    for _ in range(20):
+        throw()
+    assert lua.globals().went_on is None
