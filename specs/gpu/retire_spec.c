@@ -320,6 +320,39 @@ static void each_device_counts(void **state) {
   OK(mf_stream_destroy(&second, s, &err));
 }
 
+/* Others' pinned memory, used on a stream of that GPU and released before the work is done, so that an event is kept
+ * for it. */
+static void release_pinned_busy(int ordinal, mf_stream s) {
+  loan *l = loan_new();
+  other_free(0, l->managed.dl_tensor.data);
+  l->managed.dl_tensor.device = pinned();
+  l->managed.dl_tensor.data = other_pinned(NBYTES);
+  mf_tensor *t = import(l);
+  OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+  other_busy(ordinal, s);
+  for (int i = 0; i < 300; i++) other_fill(ordinal, data_of(t), 1, 1, s);
+  mf_tensor_release(t);
+  assert_int_equal(calls_of(l), 0);
+  other_sync(ordinal, s);
+  poll();
+  assert_int_equal(calls_of(l), 1);
+  other_pinned_free(l->managed.dl_tensor.data);
+  free(l);
+}
+
+/* Pinned memory is used on the streams of any GPU. A driver refuses an event on a stream of another GPU. */
+static void an_event_goes_back_to_its_device(void **state) {
+  (void)state;
+  needs_devices(2);
+  const mf_stream streams[] = {stream_new(0), stream_new(1)};
+  for (int first = 0; first < 2; first++) {
+    release_pinned_busy(first, streams[first]);
+    release_pinned_busy(!first, streams[!first]);
+  }
+  stream_end(0, streams[0]);
+  stream_end(1, streams[1]);
+}
+
 /* Threads release, poll and delete at once. */
 enum { NTHREADS = 8, ROUNDS = 60 };
 
@@ -446,6 +479,7 @@ int main(void) {
       SPEC(a_wait_for_the_stream_returns_all_of_it),
       SPEC(deleters_are_not_nested),
       SPEC(each_device_counts),
+      SPEC(an_event_goes_back_to_its_device),
       SPEC(threads),
       SPEC(a_forked_child_deletes_at_once),
       SPEC(a_stream_that_was_destroyed_is_waited_for),
