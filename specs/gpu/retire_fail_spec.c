@@ -43,6 +43,35 @@ static void a_destroyed_stream_waits_for_the_device(void **state) {
   lose_a_stream(true);
 }
 
+static int64_t deferred_pinned(void) {
+  return stats(pinned()).deferred;
+}
+
+/* Pinned memory is used on the streams of any GPU: what counts are waits for the GPU of the stream that is gone,
+ * however many there were for each before. */
+static void only_a_wait_for_its_device_counts(void **state) {
+  enum { MANY = 100 };
+  (void)state;
+  needs_simulator();
+  for (int ahead = 0; ahead < 2; ahead++) {
+    for (int i = 0; i < MANY; i++) synchronize(ahead);
+    for (int used = 0; used < 2; used++) {
+      const mf_stream theirs = other_stream(used, false);
+      mf_tensor *t = create(pinned(), NBYTES);
+      OK(mf_tensor_acquire(t, theirs, MF_WRITE, &err));
+      other_fill(used, data_of(t), 1, NBYTES, theirs);
+      other_stream_end(theirs);
+      mf_tensor_release(t);
+      assert_int_equal(deferred_pinned(), 1);
+      synchronize(!used);
+      assert_int_equal(deferred_pinned(), 1);
+      synchronize(used);
+      assert_int_equal(deferred_pinned(), 0);
+      sim_ask_reset(); /* of the use of a stream that is gone */
+    }
+  }
+}
+
 /* An allocation that finds no memory waits as well; it calls no deleter, which is due then. */
 static void no_memory_waits_for_what_is_deferred(void **state) {
   (void)state;
@@ -187,6 +216,7 @@ static void no_deleter_is_called_at_the_end(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(no_deleter_is_called_at_the_end),
+      SPEC(only_a_wait_for_its_device_counts), /* first, while each device was waited for a few times only */
       SPEC(a_destroyed_stream_waits_for_the_device),
       SPEC(no_memory_waits_for_what_is_deferred),
       SPEC(a_wait_that_fails_releases_nothing),
