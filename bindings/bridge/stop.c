@@ -12,6 +12,7 @@
 #define _GNU_SOURCE /* SA_ONSTACK */
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include "thread.h"
@@ -36,6 +37,18 @@ void mf__stop_take_hook(mf__state *state) {
   if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
 }
 
+/* The thread that runs Lua changes other bits of the byte that has the hook's events, and may write them back as they
+ * were before this thread has set a hook. So this looks for a moment whether the hook stays. */
+static void set_hook_from_outside(mf__state *state) {
+  enum { LOOKS = 100 };
+  set_hook(state);
+  if (state->stop_hook == NULL || state->L == NULL) return;
+  for (int i = 0; i < LOOKS; i++) {
+    sched_yield();
+    if ((lua_gethookmask(state->L) & LUA_MASKCOUNT) == 0) set_hook(state);
+  }
+}
+
 /* Returns a reference to give back, or NULL. */
 static PyObject *ask_to_stop(mf__state *state, PyObject *reason) {
   if (state->inside == 0 || atomic_load(&state->stop) == MF__STOP_ASKED) return NULL;
@@ -43,7 +56,7 @@ static PyObject *ask_to_stop(mf__state *state, PyObject *reason) {
   Py_IncRef(reason);
   state->reason = reason;
   atomic_store(&state->stop, MF__STOP_ASKED);
-  set_hook(state);
+  set_hook_from_outside(state);
   return before;
 }
 
