@@ -1,4 +1,5 @@
 """Something happens inside of a call, in Python and in Lua, under either host: campaign.py's cases, with no failure.
+And programs of both languages, which are the same in either: either_language.py's.
 
 The driver is that of MOONFERRY_SPEC_DEVICE, none without it. How many cases there were is printed.
 """
@@ -20,6 +21,7 @@ lua.execute("arg = { [0] = ..., select(2, ...) }", *sys.argv[1:])
 lua.execute(open(sys.argv[1]).read())
 """
 PROGRAMS = {"python": [sys.executable, "-c", IN_PYTHON], "lua": ["luajit"]}
+EITHER = {"python": [sys.executable, HERE / "either_language.py"], "lua": ["luajit", HERE / "either_hosted.lua"]}
 DEVICE = os.environ.get("MOONFERRY_SPEC_DEVICE")
 CHOSEN = os.environ.get("MOONFERRY_SEAM", "").split()[:1] or HOSTS
 SECONDS = 1800 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
@@ -63,3 +65,16 @@ def test_a_collection_behind_each_instruction_takes_nothing_that_is_used():
 @pytest.mark.parametrize("host", PROGRAMS)
 def test_a_state_is_left_to_other_threads_inside_of_calls_into_python_alone(host):
     assert said_by(host, "alone.lua") == (0, ["139 operations"])
+
+
+@pytest.mark.parametrize("host", EITHER)
+def test_a_program_does_the_same_in_either_language(host):
+    """Programs of a few seeds; and of others, as many as there is time for."""
+    programs = [(1, 3)]
+    if seconds := float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0):
+        programs.append((1000 + 1000 * int(os.environ.get("MOONFERRY_SPEC_SEED", 0)), 1 + int(seconds) // 2))
+    if one := os.environ.get("MOONFERRY_PROGRAM"):
+        programs = [(int(one), 1)]
+    for first, count in programs:
+        done = run([*EITHER[host], str(first), str(count)])
+        assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [f"{count} programs"])
