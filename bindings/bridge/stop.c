@@ -12,8 +12,8 @@
 #define _GNU_SOURCE /* SA_ONSTACK */
 #endif
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
+#include <time.h>
 
 #include "thread.h"
 
@@ -37,14 +37,19 @@ void mf__stop_take_hook(mf__state *state) {
   if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
 }
 
-/* The thread that runs Lua changes other bits of the byte that has the hook's events, and may write them back as they
- * were before this thread has set a hook. So this looks for a moment whether the hook stays. */
+static long long nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* The thread that runs Lua changes other bits of the byte that has the hook's events, and may write the byte back as it
+ * was before this thread set the hook. So this looks for a moment whether the hook stays. */
 static void set_hook_from_outside(mf__state *state) {
-  enum { LOOKS = 100 };
+  enum { MOMENT = 20 * 1000 };
   set_hook(state);
   if (state->stop_hook == NULL || state->L == NULL) return;
-  for (int i = 0; i < LOOKS; i++) {
-    sched_yield();
+  for (const long long end = nanoseconds() + MOMENT; nanoseconds() < end;) {
     if ((lua_gethookmask(state->L) & LUA_MASKCOUNT) == 0) set_hook(state);
   }
 }
