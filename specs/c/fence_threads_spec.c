@@ -2,6 +2,7 @@
 #include "spec.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 enum { THREADS = 4, EACH = 2000 };
@@ -44,7 +45,44 @@ static void threads_drop_each_fence_once(void **state) {
   mf_tensor_release(shared);
 }
 
+/* A reader of the memory, which sets a fence and drops it when it is done; here at once. */
+static int64_t seen;
+static atomic_bool read_and_dropped;
+
+static void *read_behind_a_fence(void *arg) {
+  const mf_fence f = {.value = 0, .wait = always};
+  int32_t done;
+  if (mf_tensor_fence(shared, &f, MF_READ, NULL) != MF_OK) abort();
+  seen = *(int64_t *)mf_tensor_dltensor(shared)->data;
+  if (mf_tensor_fence_wait(shared, MF_WRITE, 0, &done, NULL) != MF_OK || !done) abort();
+  atomic_store_explicit(&read_and_dropped, true, memory_order_relaxed);
+  return arg;
+}
+
+/* Nothing but the list of fences, which is empty again, orders this write behind the read: ThreadSanitizer tells. */
+static void that_no_fence_is_left_is_news_of_who_dropped_it(void **state) {
+  (void)state;
+  pthread_t reader;
+  int32_t done;
+  shared = spec_create("int64", DIMS(4));
+  int64_t *cell = mf_tensor_dltensor(shared)->data;
+  *cell = 5;
+  OK(mf_tensor_fence(shared, NULL, MF_READ, &spec_err)); /* makes the list */
+  atomic_store(&read_and_dropped, false);
+  assert_int_equal(pthread_create(&reader, NULL, read_behind_a_fence, NULL), 0);
+  while (!atomic_load_explicit(&read_and_dropped, memory_order_relaxed)) sched_yield();
+  OK(mf_tensor_fence_wait(shared, MF_WRITE, 0, &done, &spec_err));
+  assert_int_equal(done, 1);
+  *cell = 7;
+  pthread_join(reader, NULL);
+  assert_int_equal(seen, 5);
+  mf_tensor_release(shared);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(threads_drop_each_fence_once)};
+  const struct CMUnitTest tests[] = {
+      SPEC(threads_drop_each_fence_once),
+      SPEC(that_no_fence_is_left_is_news_of_who_dropped_it),
+  };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

@@ -43,12 +43,13 @@ void mf__fences_free(mf__fences *f) {
   }
 }
 
-/* False where the entry has no fence. */
+/* False where the entry has no fence. That, too, is news of the thread that saw the fence done: what went on in the
+ * memory until then comes before what the caller does there. */
 static bool pin(entry *e) {
-  int32_t state = atomic_load_explicit(&e->state, memory_order_relaxed);
+  int32_t state = atomic_load_explicit(&e->state, memory_order_acquire);
   while (state >= SET)
     if (atomic_compare_exchange_weak_explicit(&e->state, &state, state + 1, memory_order_acquire,
-                                              memory_order_relaxed))
+                                              memory_order_acquire))
       return true;
   return false;
 }
