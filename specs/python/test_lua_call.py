@@ -332,19 +332,9 @@ def test_what_the_table_python_lacks_is_named(lua, name, told):
         lua.execute(f"return python{name}")
 
 
-def grown_by(action):
-    """How many blocks more Python has after a call."""
-    action()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    action()
-    gc.collect()
-    return sys.getallocatedblocks() - before
-
-
 def test_an_int_that_lua_has_no_number_for_leaves_nothing(lua):
     call = lua.eval("function(f) for _ = 1, 4000 do assert(not pcall(f)) end collectgarbage() end")
-    assert grown_by(lambda: call(lambda: 2**5000)) < 2000
+    assert allocated.blocks_left_by(lambda: call(lambda: 2**5000), rounds=1) < 2000
     with pytest.raises(OverflowError, match="an int of 5001 bits is"):
         lua.eval("(...)()", lambda: 2**5000)
 
@@ -352,7 +342,7 @@ def test_an_int_that_lua_has_no_number_for_leaves_nothing(lua):
 def test_the_text_of_an_error_of_lua_s_that_comes_back_leaves_nothing(lua):
     fails = lua.eval("function(i) error('number ' .. i, 0) end")
     call = lua.eval("function(f) for i = 1, 4000 do assert(not pcall(f, i)) end collectgarbage() end")
-    assert grown_by(lambda: call(lambda i: fails(i))) < 2000
+    assert allocated.blocks_left_by(lambda: call(lambda i: fails(i)), rounds=1) < 2000
 
 
 WITHOUT_MEMORY = """
