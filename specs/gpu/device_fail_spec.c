@@ -271,6 +271,24 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
   }
 }
 
+/* There is room for so many events that are out at once, and memory is needed for more. */
+static void no_event_without_a_place_for_it(void **state) {
+  void *events[KEPT + 1];
+  int n = 0, rc;
+  (void)state;
+  mf__event_trim(gpu, 0);
+  mf_fault_arm(0, 1);
+  while ((rc = mf__event_take(gpu, 0, &events[n], &err)) == MF_OK && n < KEPT) n++;
+  mf_fault_arm(-1, 0);
+  const mf_error told = err;
+  assert_int_equal(rc, MF_ENOMEM);
+  assert_string_equal(told.message, "no memory for more than 64 events");
+  assert_null(events[n]);
+  OK(mf__event_take(gpu, 0, &events[n], &err));
+  for (int k = 0; k <= n; k++) mf__event_give(gpu, 0, events[k]);
+  mf__event_trim(gpu, 0);
+}
+
 /* A device that does not answer, or answers whatever it is asked about streams as if they were dead, tells nothing of
  * a stream that lives. */
 static void a_lost_device_does_not_make_its_streams_gone(void **state) {
@@ -386,6 +404,7 @@ int main(void) {
       SPEC(each_call_fails_in_turn),
       SPEC(a_surplus_event_leaves_nobody_inside),
       SPEC(a_buffer_stays_while_a_copy_that_failed_may_use_it),
+      SPEC(no_event_without_a_place_for_it),
       SPEC(a_lost_device_does_not_make_its_streams_gone),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);
