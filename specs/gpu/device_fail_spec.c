@@ -256,7 +256,9 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
   for (size_t i = 0; i < COUNT(rules); i++) {
     void *const before = driver_current();
     for (int k = 0; k <= KEPT; k++) OK(mf__event_take(gpu, 0, &events[k], &err));
+    const uint64_t calls = sim_ask_calls(NULL);
     for (int k = 0; k < KEPT; k++) mf__event_give(gpu, 0, events[k]);
+    assert_int_equal(sim_ask_calls(NULL), calls);
     sim_ask_reset();
     sim_ask_fail(rules[i]);
     mf__event_give(gpu, 0, events[KEPT]);
@@ -269,6 +271,32 @@ static void a_surplus_event_leaves_nobody_inside(void **state) {
     mf__event_trim(gpu, 0);
     assert_int_equal(sim_ask_left("events"), others);
   }
+}
+
+/* The one given back last is the next one taken. */
+static void a_kept_event_is_taken_before_one_is_made(void **state) {
+  void *first = NULL, *second = NULL;
+  (void)state;
+  mf__event_trim(gpu, 0);
+  OK(mf__event_take(gpu, 0, &first, &err));
+  mf__event_give(gpu, 0, first);
+  OK(mf__event_take(gpu, 0, &second, &err));
+  assert_ptr_equal(second, first);
+  mf__event_give(gpu, 0, second);
+}
+
+/* Nobody outside of a capture can wait for what is captured, and no event is lost for it. */
+static void a_captured_queue_is_not_marked(void **state) {
+  void *event = &event;
+  (void)state;
+  mf__event_trim(gpu, 0);
+  const int64_t others = sim_ask_left("events");
+  begin_capture();
+  REFUSED(mf__queue_record_event(&b, &event, NULL, &err), MF_ECAPTURE, "others cannot wait for what it has to do");
+  assert_null(event);
+  end_capture();
+  mf__event_trim(gpu, 0);
+  assert_int_equal(sim_ask_left("events"), others);
 }
 
 /* There is room for so many events that are out at once, and memory is needed for more. */
@@ -404,6 +432,8 @@ int main(void) {
       SPEC(each_call_fails_in_turn),
       SPEC(a_surplus_event_leaves_nobody_inside),
       SPEC(a_buffer_stays_while_a_copy_that_failed_may_use_it),
+      SPEC(a_kept_event_is_taken_before_one_is_made),
+      SPEC(a_captured_queue_is_not_marked),
       SPEC(no_event_without_a_place_for_it),
       SPEC(a_lost_device_does_not_make_its_streams_gone),
   };

@@ -170,6 +170,56 @@ static void fail_in_turn(void) {
   finish();
 }
 
+/* What cannot be asked is not done. */
+static void ask_where_none_can_enter(void) {
+  mf__entered before;
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  const work busy = work_new(true);
+  sim_ask_fail(IS_HIP ? "hipGetDevice:999:once" : "cuCtxGetCurrent:999:once");
+  CHECK(!mf__event_done(gpu, 0, busy.event) && sim_ask_faults() == 1);
+  sim_ask_reset();
+  CHECK(gpu->event_synchronize(busy.event, &err) == MF_OK && mf__event_done(gpu, 0, busy.event));
+  work_end(&busy);
+  gpu->leave(&before);
+  finish();
+}
+
+/* Between the event and the question whether it is done. */
+static void finish_all(void *unused) {
+  (void)unused;
+  (void)driver_call(IS_HIP ? "hipDeviceSynchronize" : "cuCtxSynchronize", NULL);
+}
+
+/* The legacy stream is waited for in the place of another thread's. Whether that is done is not known without an event,
+ * which a question that may stay open does not record. */
+static void ask_another_threads_stream(void) {
+  static const char *const questions[] = {"cuEventQuery", "hipStreamQuery", "hipEventQuery"}; /* by the generation */
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  mf__entered before;
+  bool done = false;
+  mf__queue elsewhere = mf__queue_make(gpu, 0, MF_STREAM_PER_THREAD);
+  elsewhere.thread++;
+  *(void **)&at = driver_symbol("sim_at");
+  CHECK(gpu->enter(0, &before, &err) == MF_OK);
+  const work busy = work_new(false);
+  const mf__block_copy job = {.dst = busy.memory, .width = NBYTES, .height = 1, .depth = 1};
+  for (int i = 0; i < FILLS; i++) CHECK(gpu->fill(&job, 1, 1, MF_STREAM_DEFAULT, &err) == MF_OK);
+  CHECK(gpu->event_record(busy.event, MF_STREAM_DEFAULT, &err) == MF_OK);
+  CHECK(mf__queue_synchronize(&elsewhere, &err) == MF_OK && is_done(&busy));
+  for (size_t i = 0; i < COUNT(questions) && !done; i++) {
+    CHECK(at(questions[i], 1, finish_all, NULL) == 0);
+    CHECK(mf__queue_query(&elsewhere, &done, &err) == MF_OK);
+  }
+  (void)at(NULL, 0, NULL, NULL);
+  CHECK(done);
+  const uint64_t calls = sim_ask_calls(NULL);
+  CHECK(!mf__queue_done(&elsewhere) && sim_ask_calls(NULL) == calls);
+  mf__event_trim(gpu, 0);
+  work_end(&busy);
+  gpu->leave(&before);
+  finish();
+}
+
 #define NEWER "SIM_LEDGER=off SIM_DRIVER_VERSION=70300000"
 #define OLDER "SIM_LEDGER=off SIM_DRIVER_VERSION=70299999"
 
@@ -199,6 +249,16 @@ static void two_can_ask_at_once(void **state) {
 static void each_call_fails_in_turn(void **state) {
   (void)state;
   in_each_generation(fail_in_turn);
+}
+
+static void what_cannot_be_asked_is_not_done(void **state) {
+  (void)state;
+  in_each_generation(ask_where_none_can_enter);
+}
+
+static void another_threads_stream(void **state) {
+  (void)state;
+  in_each_generation(ask_another_threads_stream);
 }
 
 #if IS_HIP
@@ -236,6 +296,8 @@ int main(void) {
       cmocka_unit_test(each_of_many_can_be_waited_for),
       cmocka_unit_test(two_can_ask_at_once),
       cmocka_unit_test(each_call_fails_in_turn),
+      cmocka_unit_test(what_cannot_be_asked_is_not_done),
+      cmocka_unit_test(another_threads_stream),
 #if IS_HIP
       cmocka_unit_test(an_event_is_asked_itself_where_that_breaks_no_capture),
 #endif

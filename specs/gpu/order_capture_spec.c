@@ -68,20 +68,24 @@ static void streams_of_one_capture_order_each_other(void **state) {
   stream_end(0, b);
 }
 
-/* A capture cannot wait for work outside, nor be waited for: both are refused and leave the capture whole. */
+/* A capture cannot wait for work outside, nor be waited for: both are refused, with the same words, and leave the
+ * capture whole. */
 static void captured_and_not_is_refused(void **state) {
+  const char *name = other_device_type() == kDLROCM ? "hip" : "cuda";
+  char words[128];
   (void)state;
   const mf_stream in = stream_new(0), out = stream_new(0);
+  snprintf(words, sizeof words, "stream 0x%llx of %s:0 is being captured and stream 0x%llx of %s:0 is not",
+           (unsigned long long)in, name, (unsigned long long)out, name);
   use_stream(0, out);
   mf_tensor *outside = create(gpu(0), NBYTES), *inside = create(gpu(0), NBYTES);
   fill(outside, 3);
   use_stream(0, in);
   OK(mf_tensor_acquire(inside, in, MF_WRITE, &err));
   other_capture(0, in);
-  FAILS(mf_tensor_acquire(outside, in, MF_READ, &err), MF_ECAPTURE);
-  SAYS("captured");
+  REFUSED(mf_tensor_acquire(outside, in, MF_READ, &err), MF_ECAPTURE, words);
   fill(inside, 4);
-  FAILS(mf_tensor_acquire(inside, out, MF_READ, &err), MF_ECAPTURE);
+  REFUSED(mf_tensor_acquire(inside, out, MF_READ, &err), MF_ECAPTURE, words);
   FAILS(mf_tensor_acquire(inside, MF_STREAM_HOST, MF_READ, &err), MF_ECAPTURE);
   give_to(outside, MF_STREAM_NO_ORDER);
   void *graph = other_capture_end(0, in);
@@ -153,6 +157,22 @@ static void another_threads_work_is_asked_about_by_an_event(void **state) {
   expect_filled(shared, 6);
   mf_tensor_release(shared);
   stream_end(0, s);
+}
+
+/* This thread's own stream has the same number, but is another; that it is being captured does not make the two one. */
+static void another_threads_stream_is_not_in_this_ones_capture(void **state) {
+  const DLDevice device = gpu(0);
+  pthread_t thread;
+  (void)state;
+  shared = create(device, NBYTES);
+  assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  other_capture(0, MF_STREAM_PER_THREAD);
+  FAILS(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_READ, &err), MF_ECAPTURE);
+  assert_true(other_capture_is_whole(0, MF_STREAM_PER_THREAD));
+  other_graph_end(0, other_capture_end(0, MF_STREAM_PER_THREAD));
+  expect_filled(shared, 6);
+  mf_tensor_release(shared);
 }
 
 /* A deleter that runs during a capture must neither break it nor free what the capture still reads. */
@@ -239,6 +259,7 @@ int main(void) {
       SPEC(captured_and_not_is_refused),
       SPEC(finished_work_outside_is_no_hindrance),
       SPEC(another_threads_work_is_asked_about_by_an_event),
+      SPEC(another_threads_stream_is_not_in_this_ones_capture),
       SPEC(releases_during_a_capture_wait),
       SPEC(a_wait_for_the_device_breaks_a_capture),
       SPEC(the_legacy_stream_beside_a_blocking_capture),
