@@ -90,6 +90,30 @@ static void the_first_free_that_fails_is_told(void **state) {
   assert_int_equal(sim_ask_faults(), 2);
 }
 
+/* So it is where memory is short: of the two blocks that the last attempt could not free, the first, which is the last
+ * but one of all that failed. */
+static void the_first_eviction_that_fails_is_told(void **state) {
+  (void)state;
+  needs_simulator();
+  char rules[128];
+  mf_tensor *t;
+  const DLDevice device = gpu(0);
+  const char *name = named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode");
+  OK(mf_pool_limit(&device, 3 * NBYTES, &err));
+  mf_tensor_release(create(device, NBYTES));
+  mf_tensor_release(create(device, 2 * NBYTES));
+  for (int n = 1, all = n; n <= all; n++) {
+    snprintf(rules, sizeof rules, "%s@%d:999:once,%s:400:on", name, n, name);
+    sim_ask_reset();
+    sim_ask_fail(rules);
+    REFUSED(create_at(device, 3 * NBYTES, &t), MF_EDRIVER, "ExchangeStreamCaptureMode");
+    all = (int)sim_ask_faults();
+    assert_int_equal(err.driver_code, n == all - 1 ? 999 : 400);
+  }
+  sim_ask_reset();
+  OK(mf_pool_limit(&device, 0, &err));
+}
+
 /* Pinned memory is marked by events, of whatever device. */
 static void a_trim_of_the_hosts_memory_gives_events_back(void **state) {
   const DLDevice device = gpu(0);
@@ -313,6 +337,7 @@ int main(void) {
       SPEC(trim_waits_for_nothing),
       SPEC(a_free_that_fails_is_told),
       SPEC(the_first_free_that_fails_is_told),
+      SPEC(the_first_eviction_that_fails_is_told),
       SPEC(a_trim_of_the_hosts_memory_gives_events_back),
       SPEC(a_driver_that_keeps_its_memory_is_told),
       SPEC(what_was_trimmed_is_for_others),

@@ -458,20 +458,21 @@ static void a_wait_for_it_is_one_for_each_device(void **state) {
   mf_tensor_release(t);
 }
 
-/* A wait that fails on one device is one for the others all the same. */
+/* A wait that fails on one device is one for the others all the same. Of two that fail the first is told. */
 static void a_wait_that_fails_is_told(void **state) {
   (void)state;
   needs_devices(2);
   needs_simulator();
   const DLDevice host = pinned();
   mf_tensor *t[] = {create(gpu(0), NBYTES), create(gpu(1), NBYTES)};
-  char rule[64];
+  const char *name = named("cuCtxSynchronize", "hipDeviceSynchronize");
+  char rules[128];
   for (int failing = 1; failing <= 2; failing++) {
-    snprintf(rule, sizeof rule, "%s@%d:999", named("cuCtxSynchronize", "hipDeviceSynchronize"), failing);
-    sim_ask_reset();
-    sim_ask_fail(rule);
+    snprintf(rules, sizeof rules, "%s@%d:999,%s@%d:400", name, failing, name, failing); /* the next one gets the 400 */
+    sim_ask_fail(rules);
     FAILS(mf_device_synchronize(&host, &err), MF_EDRIVER);
-    sim_ask_fail("");
+    assert_int_equal(err.driver_code, 999);
+    sim_ask_reset();
   }
   for (int i = 0; i < 2; i++) mf_tensor_release(t[i]);
 }
