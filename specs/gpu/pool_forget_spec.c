@@ -44,10 +44,37 @@ static void it_is_given_back_and_made_anew(void **state) {
   }
 }
 
+/* Whether anything is left is looked at behind the trim, so that one is enough. */
+static void one_trim_is_enough(void **state) {
+  (void)state;
+  mf_tensor *t = create(gpu(0), NBYTES);
+  write_on(t, MF_STREAM_DEFAULT, 7);
+  mf_tensor_release(t);
+  other_sync_all(0);
+  trim(gpu(0));
+  EXPECT_HELD(false);
+}
+
+/* So are deleters, of memory whose work is found done by the same trim. */
+static void one_trim_of_all_calls_deleters(void **state) {
+  (void)state;
+  loan *l = loan_new();
+  const mf_stream s = stream_new(0);
+  mf_tensor *t = import(l);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  other_sync(0, s);
+  assert_int_equal(calls_of(l), 0);
+  OK(mf_pools_trim(0, &err));
+  assert_int_equal(calls_of(l), 1);
+  loan_end(l);
+  stream_end(0, s);
+}
+
 /* A strided copy needs a kernel where the driver can compile one. */
-static void copy_by_a_kernel(void) {
+static void copy_by_a_kernel(int ordinal) {
   int64_t shape[] = {64, 64}, strides[] = {1, 64};
-  const DLTensor like = {.device = gpu(0), .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+  const DLTensor like = {.device = gpu(ordinal), .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
   const int32_t axes[] = {1, 0};
   mf_tensor *t, *u, *turned;
   OK(mf_tensor_create(&like, 0, &t, &err));
@@ -63,7 +90,7 @@ static void copy_by_a_kernel(void) {
 static void kernels_are_compiled_again(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
-    copy_by_a_kernel();
+    copy_by_a_kernel(0);
     other_sync_all(0);
     trim_all();
     EXPECT_HELD(false);
@@ -73,11 +100,13 @@ static void kernels_are_compiled_again(void **state) {
 /* The driver would unload it while it may run, which the simulators report. */
 static void not_while_a_kernel_may_be_queued(void **state) {
   (void)state;
-  copy_by_a_kernel();
-  trim_all();
-  other_sync_all(0);
-  trim_all();
-  EXPECT_HELD(false);
+  for (int i = 0; i < other_devices(); i++) {
+    copy_by_a_kernel(i);
+    trim_all();
+    sync_all();
+    trim_all();
+    EXPECT_HELD(false);
+  }
 }
 
 /* A program that never trims, at the limit of its pool: what tells of the work on evicted memory is used again. */
@@ -86,7 +115,7 @@ static void evicted_memory_leaves_nothing_for_good(void **state) {
   const DLDevice device = gpu(0);
   (void)state;
   needs_simulator();
-  copy_by_a_kernel();
+  copy_by_a_kernel(0);
   OK(mf_pool_limit(&device, 1 << 20, &err));
   const int64_t before = sim_ask_left("events");
   for (int i = 0; i < TIMES; i++) { /* neither can have the block of the one before */
@@ -283,6 +312,8 @@ int main(void) {
       cmocka_unit_test(a_trim_of_all_opens_no_driver),
       cmocka_unit_test(a_process_gives_back_at_its_end),
       EMPTY(it_is_given_back_and_made_anew),
+      EMPTY(one_trim_is_enough),
+      EMPTY(one_trim_of_all_calls_deleters),
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
       EMPTY(evicted_memory_leaves_nothing_for_good),

@@ -381,6 +381,31 @@ static void another_device_keeps_a_block(void **state) {
   OK(mf_stream_destroy(&second, there, &err));
 }
 
+static void use_an_event(int ordinal) {
+  const DLDevice device = gpu(ordinal);
+  const mf_stream a = stream_new(ordinal), b = stream_new(ordinal);
+  OK(mf_stream_wait(&device, a, &device, b, &err));
+  stream_end(ordinal, a);
+  stream_end(ordinal, b);
+}
+
+/* Pinned memory is marked by events of any GPU. A driver refuses an event on a stream of another GPU. */
+static void the_event_of_a_block_goes_back_to_its_device(void **state) {
+  (void)state;
+  needs_devices(2);
+  for (int used = 1; used >= 0; used--) {
+    const mf_stream s = stream_new(used);
+    mf_tensor *t = create(pinned(), NBYTES);
+    OK(mf_tensor_acquire(t, s, MF_WRITE, &err));
+    other_fill(used, data_of(t), 1, NBYTES, s);
+    mf_tensor_release(t);
+    other_sync(used, s);
+    mf_tensor_release(create(pinned(), NBYTES)); /* has the block, and so no need of the event */
+    for (int i = 0; i < 2; i++) use_an_event(i);
+    stream_end(used, s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(reuse_on_one_stream_makes_no_driver_call),
@@ -400,6 +425,7 @@ int main(void) {
       SPEC(pinned_memory_is_the_hosts_at_once),
       SPEC(memory_of_two_devices_is_kept_apart),
       SPEC(another_device_keeps_a_block),
+      SPEC(the_event_of_a_block_goes_back_to_its_device),
   };
   return RUN(tests);
 }

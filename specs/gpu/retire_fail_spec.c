@@ -63,6 +63,7 @@ static void only_a_wait_for_its_device_counts(void **state) {
       other_stream_end(theirs);
       mf_tensor_release(t);
       assert_int_equal(deferred_pinned(), 1);
+      for (int i = 0; i < 2; i++) assert_int_equal(stats(gpu(i)).deferred, 0); /* which is no memory of theirs */
       synchronize(!used);
       assert_int_equal(deferred_pinned(), 1);
       synchronize(used);

@@ -78,6 +78,26 @@ static void a_lost_buffer_needs_a_later_wait(void **state) {
   close_scene(&s);
 }
 
+/* What counts are waits for the buffer's device, however many there were for each before. */
+static void a_lost_buffer_needs_a_wait_for_its_device(void **state) {
+  enum { MANY = 100 };
+  (void)state;
+  needs_simulator();
+  for (int ahead = 0; ahead < 2; ahead++) {
+    for (int i = 0; i < MANY; i++) synchronize(ahead);
+    for (int used = 0; used < 2; used++) {
+      scene s = {create((DLDevice){kDLCPU, 0}, NBYTES), create(gpu(used), NBYTES)};
+      for (int i = 0; i < BUFFERS; i++) lose_a_buffer(&s);
+      synchronize(!used);
+      REFUSED(upload(&s, 4), MF_EDRIVER, "mf_device_synchronize");
+      synchronize(used);
+      OK(upload(&s, 5));
+      expect_filled(s.there, 5);
+      close_scene(&s);
+    }
+  }
+}
+
 /* The stream could be waited for: the buffer is free at once. */
 static void where_no_event_can_be_recorded_the_host_waits(void **state) {
   (void)state;
@@ -160,6 +180,32 @@ static void each_part_that_cannot_be_queued_is_told(void **state) {
   synchronize(0);
   trim(gpu(0));
   assert_int_equal(sim_ask_left("memory"), LARGE);
+  mf_tensor_release(host);
+  mf_tensor_release(there);
+}
+
+/* Another stream then waits for the parts that were queued before one failed, which the simulators check. */
+static void the_parts_before_one_that_fails_are_waited_for(void **state) {
+  enum { PARTS = 2, LARGE = PARTS * PART };
+  (void)state;
+  needs_simulator();
+  mf_tensor *host = create((DLDevice){kDLCPU, 0}, LARGE), *there = create(gpu(0), LARGE);
+  const mf_stream s = stream_new(0);
+  memset(data_of(host), 1, LARGE);
+  for (int up = 0; up < 2; up++) {
+    fill(there, 2);
+    synchronize(0);
+    trim_all(); /* each part needs a buffer that has to be made */
+    use_stream(0, s);
+    fail_from_now_on("cuMemHostAlloc@2", "hipHostMalloc@2", "once");
+    FAILS(up ? mf_tensor_copy(there, host, &err) : mf_tensor_copy(host, there, &err), MF_EDRIVER);
+    end_failures();
+    use_stream(0, MF_STREAM_DEFAULT);
+    fill(there, 3);
+    expect_filled(there, 3);
+    assert_int_equal(sim_ask_findings(), 0);
+  }
+  stream_end(0, s);
   mf_tensor_release(host);
   mf_tensor_release(there);
 }
@@ -351,10 +397,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_is_lost_comes_back_with_the_device),
       SPEC(a_lost_buffer_needs_a_later_wait),
+      SPEC(a_lost_buffer_needs_a_wait_for_its_device),
       SPEC(where_no_event_can_be_recorded_the_host_waits),
       SPEC(a_wait_that_fails_frees_no_buffer),
       SPEC(a_download_that_fails_keeps_no_buffer),
       SPEC(each_part_that_cannot_be_queued_is_told),
+      SPEC(the_parts_before_one_that_fails_are_waited_for),
       SPEC(each_call_of_an_upload_fails),
       SPEC(a_copy_that_cannot_begin_changes_nothing),
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
