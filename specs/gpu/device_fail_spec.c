@@ -9,7 +9,7 @@
 #include "driver/cuda.h"
 #endif
 
-enum { NBYTES = 256, KEPT = 64 };
+enum { NBYTES = 256, KEPT = 64, FILLS = 300 };
 
 static mf__queue a, b, elsewhere;
 static void *mark, *memory;
@@ -340,6 +340,35 @@ static void a_lost_device_does_not_make_its_streams_gone(void **state) {
   sim_ask_reset(); /* it was asked about a dead stream */
 }
 
+/* Whoever waits for all to be released must not miss what another thread is just ending. */
+static bool still_waits;
+
+static void end_record(void *record) {
+  still_waits = mf__retire_waits(gpu);
+  mf__record_free(record);
+}
+
+static void what_is_being_ended_counts_as_waiting(void **state) {
+  const mf__device device = {.backend = gpu, .space = MF__PINNED};
+  const mf__block_copy job = {.dst = memory, .width = NBYTES, .height = 1, .depth = 1};
+  mf__entered before;
+  mf__usage use = {.write = true};
+  (void)state;
+  needs_simulator();
+  OK(mf__record_create(&device, &use.record, &err));
+  OK(mf__order_use(&a, &use, &err));
+  OK(gpu->enter(0, &before, &err));
+  for (int i = 0; i < FILLS; i++) OK(gpu->fill(&job, 1, 1, a.stream, &err)); /* so that to ask does not finish it */
+  gpu->leave(&before);
+  still_waits = false;
+  mf__retire(use.record, end_record, use.record);
+  assert_true(mf__retire_waits(gpu));
+  OK(mf__queue_synchronize(&a, &err));
+  mf__retire_drain(gpu);
+  assert_true(still_waits);
+  assert_false(mf__retire_waits(gpu));
+}
+
 /* A copy that is queued, and yet fails: the call tells of earlier work's failure. */
 #ifdef SPEC_HIP
 static hipError_t (*queue_copy)(void *, const void *, size_t, hipMemcpyKind, hipStream_t);
@@ -435,6 +464,7 @@ int main(void) {
       SPEC(a_kept_event_is_taken_before_one_is_made),
       SPEC(a_captured_queue_is_not_marked),
       SPEC(no_event_without_a_place_for_it),
+      SPEC(what_is_being_ended_counts_as_waiting),
       SPEC(a_lost_device_does_not_make_its_streams_gone),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

@@ -17,7 +17,7 @@ typedef struct waiting_list {
   pthread_mutex_t lock;
   mf__record *first;
   mf__record *last;
-  _Atomic int64_t count; /* those that a thread is just looking at included */
+  _Atomic int64_t count; /* those included that a thread is just looking at, or ending */
 } waiting_list;
 
 #define MF__BACKEND(name) {.lock = PTHREAD_MUTEX_INITIALIZER},
@@ -100,13 +100,14 @@ static void poll_list(const mf__backend *backend, int64_t n, bool wait) {
       push(l, a);
       continue;
     }
-    atomic_fetch_sub_explicit(&l->count, 1, memory_order_relaxed);
     a->finish(a->ctx);
+    atomic_fetch_sub_explicit(&l->count, 1, memory_order_release);
   }
 }
 
+/* That nothing waits is news of the thread that ended the last one, and comes behind all that it did for that. */
 bool mf__retire_waits(const mf__backend *backend) {
-  return atomic_load_explicit(&list_of(backend)->count, memory_order_relaxed) != 0 && backend->usable();
+  return atomic_load_explicit(&list_of(backend)->count, memory_order_acquire) != 0 && backend->usable();
 }
 
 void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx) {
