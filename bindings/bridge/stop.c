@@ -43,14 +43,26 @@ static long long nanoseconds(void) {
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* The thread that runs Lua changes other bits of the byte that has the hook's events, and may write the byte back as it
- * was before this thread set the hook. So this looks for a moment whether the hook stays. */
-static void set_hook_from_outside(mf__state *state) {
-  enum { MOMENT = 20 * 1000 };
+enum { MOMENT = 20 * 1000 };
+
+/* The thread that runs Lua changes LuaJIT's marks, in the byte that has the hook's events: lua_sethook may write the
+ * byte back with a mark that was taken off meanwhile. Then no hook would run any more. That of a hook is taken off in
+ * any case: it only lets a hook be stopped in its midst. A finalizer should come to its end. So this waits until none
+ * runs; one that takes longer than a moment does not end just then. */
+static void set_hook_beside_lua(mf__state *state) {
+  const long long end = nanoseconds() + MOMENT;
+  while ((mf__marks(state) & MF__MARK_FINALIZER) != 0 && nanoseconds() < end) {
+  }
   set_hook(state);
+  if (mf__marks(state) == MF__MARK_HOOK) mf__marks_take(state);
+}
+
+/* That thread, too, may write the byte back as it was before. So this looks for a moment whether the hook stays. */
+static void set_hook_from_outside(mf__state *state) {
   if (state->stop_hook == NULL || state->L == NULL) return;
+  set_hook_beside_lua(state);
   for (const long long end = nanoseconds() + MOMENT; nanoseconds() < end;) {
-    if ((lua_gethookmask(state->L) & LUA_MASKCOUNT) == 0) set_hook(state);
+    if ((lua_gethookmask(state->L) & LUA_MASKCOUNT) == 0) set_hook_beside_lua(state);
   }
 }
 

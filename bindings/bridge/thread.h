@@ -215,10 +215,15 @@ void mf__marks_find(void);
 /* The byte that has those of ${L}'s state among other things; NULL: not known. */
 unsigned char *mf__marks_of(lua_State *L);
 
-/* Takes the marks off a state, and returns them; sets them. With the lock. A handler of a signal may set a hook at any
- * time, which changes the same byte. */
+/* Those that are set; without the lock, too. */
+static inline unsigned char mf__marks(const mf__state *state) {
+  return state->marks != NULL ? __atomic_load_n(state->marks, __ATOMIC_RELAXED) & MF__MARKS : 0;
+}
+
+/* Takes the marks off a state, and returns them; sets them. With the lock, unless the state is to stop. Meanwhile a
+ * handler of a signal or another thread may set a hook, which changes the same byte. */
 static inline unsigned char mf__marks_take(mf__state *state) {
-  const unsigned char marks = state->marks != NULL ? *state->marks & MF__MARKS : 0;
+  const unsigned char marks = mf__marks(state);
   if (marks != 0) __atomic_and_fetch(state->marks, (unsigned char)~marks, __ATOMIC_RELAXED);
   return marks;
 }
