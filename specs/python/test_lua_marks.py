@@ -5,11 +5,13 @@ has found. Each thread has its own such mark all the same."""
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
 
 import moonferry as mf
+from test_lua_open import HERE, compiled, run_with
 
 FINALIZER = "local p = newproxy(true) getmetatable(p).__gc = function() called() end p = nil collectgarbage()"
 HOOK = "debug.sethook(function() debug.sethook() called() end, '', 1) local x = 1"
@@ -205,3 +207,35 @@ def test_coroutines_are_thrown_into_where_finalizers_leave_the_state_to_another_
     for _ in range(20):
         throw()
     assert lua.globals().went_on is None
+
+
+@pytest.fixture(scope="module")
+def other_marks():
+    return compiled("other_marks")
+
+
+WITHOUT_MARKS = f"""
+import sys
+sys.path.insert(0, {HERE!r})
+from test_lua_marks import *
+
+lua = mf.Lua(interruptible=True)
+for code in HOOK, FINALIZER:
+    thread = lua.eval("function() coroutine.yield(1) coroutine.yield(2) end").coroutine()
+    held = Held(lua, code)
+    seen = [next(thread), has_hooks(lua)]
+    with pytest.raises(mf.LuaError):
+        thread.throw(KeyError())
+    held.end()
+    print(*seen, next(thread), has_hooks(lua))
+with pytest.raises(TimeoutError), lua.time_limit(0.01):
+    lua.execute("while true do end")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+@pytest.mark.parametrize("different", ["coroutine", "events", "hook", "finalizer", "left"])
+def test_a_luajit_that_has_its_marks_elsewhere_keeps_them(other_marks, monkeypatch, different):
+    """No other thread's hooks run then beside a hook or a finalizer, as LuaJIT has it."""
+    monkeypatch.setenv("OTHER_MARKS", different)
+    assert run_with(other_marks, WITHOUT_MARKS) == (0, "1 False 2 True\n" * 2)
