@@ -49,6 +49,13 @@ function mourned(k)
   return k
 end
 
+-- One that is there, and one that is not.
+function attribute(x)
+  local object = python_namespace()
+  object.x = number(x)
+  return not pcall(function() return object.missing end) and object.x or nil
+end
+
 function tag(e) return type(e) == "string" and e:match "T%d+!" or python_tag(e) end
 
 function guarded(f, ...)

@@ -9,6 +9,7 @@ import functools
 import gc
 import re
 import threading
+import types
 from itertools import islice
 
 import numpy as np
@@ -135,6 +136,15 @@ class Helpers:
         """A finalizer's call, wherever it comes; it calls Lua itself."""
         self.host.eval("1 + 1")
 
+    def namespace(self):
+        return types.SimpleNamespace()
+
+    def attribute(self, x):
+        """One that is there, and one that is not."""
+        table = self.host.eval("setmetatable({}, {})")
+        table.x = number(x)
+        return table.x if getattr(table, "missing", None) is None else None
+
     def tag(self, e):
         """An error's mark, whichever language it comes from."""
         found = re.search(r"T\d+!", e if isinstance(e, str) else self.host.tostring(e) if is_lua(e) else str(e))
@@ -258,11 +268,15 @@ class Helpers:
 
 
 def begin(helpers, first):
-    """Calls the first function a few times, with what the program works on, which is noted at the end."""
+    """Calls the first function a few times, with what the program works on, which is noted at the end. Does not come to
+    its end where a call has kept the lock of the Lua state."""
     d, t = [5, 6], mf.zeros((4,), dtype="float64")
     for a in range(RUNS):
         helpers.fuel = FUEL
         result = helpers.guarded(first, a, 7, lambda x: x, d, t)
         helpers.note("end", shown(result), number(result))
+        other = threading.Thread(target=helpers.host.eval, args=("1 + 1",))
+        other.start()
+        other.join()
     helpers.note("list", *d)
     helpers.note("tensor", *t.tolist())

@@ -44,6 +44,7 @@ ALONE = [
     "t1 = seen({t}, {k} % 3)",
     "{v} = called({c}, {x})",
     "{v} = mourned({k})",
+    "{v} = attribute({x})",
     "note('value', number({x}))",
     "note('same', keeps_its_error({k} % 2))",
     "{v} = deep({k} * 9)",
