@@ -34,6 +34,30 @@ for i = 1, left do
   end)
 end
 """
+# A thread of Python's comes into Lua while the process ends there, and sees whether its hooks run.
+LEAVING = """
+local py = require "moonferry.python"
+py.exec [[
+import threading
+go = threading.Event()
+def call():
+    go.wait()
+    print("hooks", has_hooks(), flush=True)
+threading.Thread(target=call).start()
+]]
+function py.main.has_hooks()
+  local hits = 0
+  debug.sethook(function() hits = hits + 1 end, "", 1)
+  local x = 1
+  x = x + 1
+  debug.sethook()
+  return hits > 2
+end
+local function leave()
+  py.main.go:set()
+  os.exit(3)
+end
+"""
 LEFT = """
 local left = require("moonferry").ledger()
 print(left.tensors, left.storages, left.bytes)
@@ -161,5 +185,19 @@ py.import("gc").collect()
 print(py.eval "sum(type(o).__name__ == 'State' for o in __import__('gc').get_objects())", "state is left")
 """,
         "1\tstate is left\n",
+    ),
+    Case(
+        "a debug hook of Lua's ends the process while a thread of Python calls Lua",
+        "lua",
+        LEAVING + 'debug.sethook(function() debug.sethook() leave() end, "", 1)',
+        "hooks True\n",
+        3,
+    ),
+    Case(
+        "a finalizer of Lua's ends the process while a thread of Python calls Lua",
+        "lua",
+        LEAVING + "getmetatable(newproxy(true)).__gc = leave collectgarbage()",
+        "hooks True\n",
+        3,
     ),
 ]
