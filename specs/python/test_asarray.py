@@ -78,6 +78,44 @@ def test_why_dlpack_refused_is_said_where_array_cannot_be_told_not_to_copy(why, 
     assert mf.asarray(x).tolist() == mf.asarray(x, copy=True).tolist() == [0, 1, 2]
 
 
+class Refuses(Lazy):
+    """As PyTorch's quantised tensors: __array__ gives nothing either."""
+
+    def __array__(self, *args):
+        raise self.array
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("kind", [TypeError, ValueError, RuntimeError, BufferError])
+def test_the_reasons_of_dlpack_and_of_array_are_both_said(kind, copy):
+    x = Refuses(kind("has no numbers"), lambda: mf.ExchangeError("from_dlpack: it is quantised"))
+    of = f"(from a {__name__}.Refuses)"
+    with pytest.raises(mf.ExchangeError) as refused:
+        mf.asarray(x, copy=copy)
+    assert str(refused.value) == f"asarray: it is quantised; __array__: has no numbers {of}"
+    assert refused.value.__cause__ is x.array
+    with pytest.raises(mf.ExchangeError) as refused:
+        mf.asarray(Refuses(kind(), BufferError), copy=copy)
+    assert str(refused.value) == f"asarray: BufferError(); __array__: {kind.__name__}() {of}"
+
+
+@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, AttributeError])
+def test_what_is_no_refusal_of_array_is_raised(kind):
+    error = kind("mine")
+    with pytest.raises(kind, match="mine") as raised:
+        mf.asarray(Refuses(error, BufferError))
+    assert raised.value is error
+
+
+def test_the_error_of_array_is_the_only_one_without_dlpack():
+    class Alone:
+        def __array__(self, *args):
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="^mine$"):
+        mf.asarray(Alone())
+
+
 def test_an_array_that_would_copy_is_refused():
     before = mf.ledger()
     with pytest.raises(mf.ExchangeError, match="copy=False, but this is computed anew"):

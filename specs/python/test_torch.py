@@ -153,6 +153,21 @@ def test_tensors_that_need_a_gradient_are_refused(torch):
     assert mf.from_dlpack(x.detach()).data_ptr == x.data_ptr()
 
 
+@pytest.mark.parametrize("copy", [None, False, True])
+@pytest.mark.parametrize("name", ["quint8", "qint8", "qint32"])
+@pytest.mark.filterwarnings("ignore")  # PyTorch is about to drop them
+def test_quantised_tensors_are_refused_with_what_has_their_numbers(torch, name, copy):
+    x = torch.quantize_per_tensor(torch.ones(3), 0.5, 0, getattr(torch, name))
+    with pytest.raises(mf.ExchangeError, match=r"types are not supported.*; x\.dequantize\(\) has its numbers"):
+        mf.asarray(x, copy=copy)
+    assert mf.asarray(x.dequantize()).tolist() == [1, 1, 1] and mf.asarray(x.int_repr()).tolist() == [2, 2, 2]
+
+
+def test_a_tensor_of_numbers_has_no_such_remedy(torch):
+    with pytest.raises(mf.ExchangeError, match=r"use tensor\.detach\(\)$"):
+        mf.asarray(torch.ones(3, requires_grad=True), copy=False)
+
+
 def test_tensors_without_strided_memory_are_refused(torch):
     with pytest.raises(BufferError, match="layout"):
         mf.from_dlpack(torch.eye(3).to_sparse())

@@ -198,17 +198,30 @@ def _native(raw, shape, dtype):
 def _array_of(obj, copy, why):
     """What __array__ gives, and what is left of copy. Before NumPy 2 it took no copy. why: the error of DLPack."""
     if copy is None:
-        return obj.__array__(), None
+        return _asked_array_of(obj, why), None
     try:
         return obj.__array__(copy=copy), False if copy is False else None
     except TypeError:
         if copy:
-            return obj.__array__(), True
+            return _asked_array_of(obj, why), True
         said = str(why or "").removeprefix("from_dlpack: ").removeprefix("copy=False, but ")
         refused = said or f"__array__ of a {describe(obj)} cannot be told not to copy"
     except ValueError as error:
         refused = str(error)
-    raise ExchangeError(f"asarray: copy=False, but {refused}") from None
+    raise ExchangeError(f"asarray: copy=False, but {refused}{remedy(getattr(obj, 'dtype', None))}") from None
+
+
+def _asked_array_of(obj, why):
+    """Where DLPack has refused obj as well, the error says what either has against it."""
+    try:
+        return obj.__array__()
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        if why is None:
+            raise
+        first, second = (str(reason) or repr(reason) for reason in (why, error))
+        said = f"{first.removeprefix('from_dlpack: ')}; __array__: {second}"
+        kind = remedy(getattr(obj, "dtype", None))
+        raise ExchangeError(f"asarray: {said} (from a {describe(obj)}){kind}") from error
 
 
 def _from_interface(obj, fields, copy):
@@ -225,7 +238,7 @@ def _from_interface(obj, fields, copy):
         made = interface.wrapped(address, shape, strides, dtype, readonly, obj)
     else:
         memory = _bytes_of(interface)
-        _check_interface_extent(memory, shape, strides, dtype.itemsize)
+        interface.check_extent(memory.nbytes, shape, strides, dtype.itemsize)
         made = interface.wrapped(memory.data_ptr, shape, strides, dtype, memory.readonly, memory)
     return _native(made.copy().reshape(-1).reinterpret("uint8"), shape, dtype) if swapped else made
 
@@ -242,23 +255,6 @@ def _bytes_of(interface):
     if first is None:
         raise interface.refusal("offset", f"an integer from 0 to {memory.nbytes}, the bytes of the buffer,")
     return memory[first:]
-
-
-def _check_interface_extent(memory, shape, strides, itemsize):
-    """A buffer has an end, unlike an address: what the dict describes must lie inside."""
-    if 0 in shape:
-        return
-    if strides is None:
-        last = itemsize
-        for extent in shape:
-            last *= extent
-        first = 0
-    else:
-        reach = [(extent - 1) * step * itemsize for extent, step in zip(shape, strides)]
-        first = sum(step for step in reach if step < 0)
-        last = sum(step for step in reach if step > 0) + itemsize
-    if first < 0 or last > memory.nbytes:
-        raise ExchangeError(f"__array_interface__: bytes {first} to {last} are outside the buffer of {memory.nbytes}")
 
 
 def _converted(made, dtype):
@@ -291,7 +287,8 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     dtype: None keeps the array's dtype, and chooses one for numbers as NumPy does.
     device: None leaves the elements where they are; numbers are put in host memory.
     copy: True always copies; False raises ExchangeError if a copy is needed; None copies only if needed.
-    Raises TypeError if obj is none of these; ExchangeError if it has nulls or masked elements, which a tensor has not.
+    Raises TypeError if obj is none of these; ExchangeError if it has nulls or masked elements, which a tensor has not,
+    or if it refuses, with its reasons.
     Standard: array API 2025.12, asarray; PEP 3118.
     """
     check_copy(copy)

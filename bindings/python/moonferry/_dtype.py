@@ -240,7 +240,9 @@ _NO_NUMBERS = {
 
 
 def remedy(dtype):
-    """What an error says of an array that cannot be taken, of a dtype of NumPy's or of None."""
+    """What an error says of an array that cannot be taken, of a dtype of any library's or of None."""
+    if type(dtype).__module__ == "torch" and str(dtype).startswith(("torch.qu", "torch.qi")):
+        return "; x.dequantize() has its numbers, x.int_repr() the integers that stand for them"
     if getattr(dtype, "kind", None) in ("f", "c") and dtype.itemsize > (16 if dtype.kind == "c" else 8):
         return f"; x.astype('{'float64' if dtype.kind == 'f' else 'complex128'}') rounds its numbers"
     if getattr(dtype, "isnative", None) is False and dtype.kind not in _NO_NUMBERS:

@@ -6,6 +6,7 @@ wrong is refused by its name, with what it is, what it should be and whose it is
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -79,6 +80,19 @@ class Interface:
         if address == 0 and 0 not in shape:
             raise self.refusal("data", "an address, since there are elements,")
         return address, bool(data[1])
+
+    def check_extent(self, nbytes: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> None:
+        """A buffer has an end, unlike an address: what the dict describes must lie inside."""
+        if 0 in shape:
+            return
+        if strides is None:
+            first, last = 0, itemsize * math.prod(shape)
+        else:
+            reach = [(extent - 1) * step * itemsize for extent, step in zip(shape, strides)]
+            first = sum(step for step in reach if step < 0)
+            last = sum(step for step in reach if step > 0) + itemsize
+        if first < 0 or last > nbytes:
+            raise ExchangeError(f"{self.name}: bytes {first} to {last} are outside the buffer of {nbytes}")
 
     def wrapped(self, address: int, *rest: Any) -> Any:
         """A tensor over the memory that the dict describes, with what _wrap_pointer takes."""
