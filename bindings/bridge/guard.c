@@ -48,9 +48,10 @@ void mf__outside_end(void) {
   mf__top->turn.marks = 0;
 }
 
-/* Kept out of line: each crossing asks whether it holds any references, and few do. */
+/* Kept out of line: each crossing asks whether it holds any references, and few do. A thread that closes Lua below a
+ * call (os.exit in a callback) has nothing to lend: nobody can enter that Lua any more, this thread included. */
 __attribute__((noinline)) static void give_back_outside(void) {
-  const int inside = mf__is_inside();
+  const int inside = mf__is_inside() && !mf__state_is_over(mf__top->state);
   if (inside) mf__outside_begin();
   mf__refs_give_back();
   if (inside) mf__outside_end();

@@ -187,6 +187,41 @@ print(py.eval "sum(type(o).__name__ == 'State' for o in __import__('gc').get_obj
         "1\tstate is left\n",
     ),
     Case(
+        "os.exit with closing the state inside a Lua function that Python calls",
+        "lua",
+        """
+py.exec [[
+import atexit
+class Held:
+    def __del__(self):
+        print("given back", flush=True)
+atexit.register(print, "bye", flush=True)
+held = Held()
+]]
+held = py.main.held
+py.exec "del held"
+print "done"
+io.stdout:flush()
+py.builtins.map(function() os.exit(4, true) end, {1}):__next__()
+""",
+        "done\ngiven back\nbye\n",
+        status=4,
+    ),
+    Case(
+        "os.exit with closing the state inside a Lua function that a thread of Python's calls",
+        "lua",
+        """
+local function leave() os.exit(4, true) end
+py.exec "import threading"
+print "done"
+io.stdout:flush()
+local thread = py.eval "threading.Thread"(py.kw { target = leave })
+thread:start()
+thread:join()
+""",
+        status=4,
+    ),
+    Case(
         "a debug hook of Lua's ends the process while a thread of Python calls Lua",
         "lua",
         LEAVING + 'debug.sethook(function() debug.sethook() leave() end, "", 1)',
