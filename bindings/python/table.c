@@ -160,10 +160,13 @@ enum { LOAN_OFFERED, LOAN_TAKEN, LOAN_RETURNED };
 /* Loans of takers that failed without calling the deleter, and may call it yet. */
 static _Atomic(loan *) kept_loans;
 
+/* May run on a thread of the taker's while the taker has not answered yet: whoever offers the loan frees it as soon as
+ * it is marked as returned. */
 static void loan_delete(DLManagedTensorVersioned *outer) {
   loan *l = outer->manager_ctx;
+  DLManagedTensorVersioned *inner = l->inner;
   int before = atomic_exchange(&l->state, LOAN_RETURNED);
-  if (before != LOAN_RETURNED) l->inner->deleter(l->inner);
+  if (before != LOAN_RETURNED) inner->deleter(inner);
   if (before == LOAN_TAKEN) free(l);
 }
 
