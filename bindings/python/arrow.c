@@ -95,11 +95,22 @@ static char letter_of(DLDataType dtype) {
   return dtype.code <= kDLFloat ? letters[dtype.code][size] : '\0';
 }
 
+/* An array of Arrow says of each axis how many items it has in all the lists before, and a tensor without elements may
+ * have more of them than such a number holds. */
+static bool can_count_items(const DLTensor *view) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < view->ndim; i++)
+    if (__builtin_mul_overflow(count, view->shape[i], &count)) return false;
+  return true;
+}
+
 static int check(PyObject *self) {
   const DLTensor *view = core_view(self);
   char name[64] = "";
   if (view->ndim == 0)
     return core_refuse(core_state_of_tensor(self), "an Arrow array has an axis; reshape(1) gives the tensor one");
+  if (!can_count_items(view))
+    return core_refuse(core_state_of_tensor(self), "an Arrow array has fewer than 2**63 items, empty ones too");
   if (letter_of(view->dtype) != '\0') return 0;
   mf_dtype_format(&view->dtype, name, sizeof name, NULL);
   return core_refuse(core_state_of_tensor(self), "Arrow has no type for %s; astype or reinterpret gives one", name);

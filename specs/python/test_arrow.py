@@ -81,12 +81,24 @@ def test_out_and_in_again(make):
         (lambda: mf.zeros(()), "has an axis"), (lambda: mf.zeros(2, "bfloat16"), "bfloat16"),
         (lambda: mf.zeros(2, "complex64"), "complex64"), (lambda: mf.zeros(2, "int4"), "int4"),
         (lambda: mf.zeros(2, "float8_e5m2"), "float8_e5m2"), (lambda: mf.zeros(2, "float32x4"), "float32x4"),
+        (lambda: mf.zeros((1, 1, 0)).broadcast_to((2**62, 2, 0)), "2\\*\\*63"),
+        (lambda: mf.zeros((1, 1, 0)).broadcast_to((2**40, 2**40, 0)), "2\\*\\*63"),
     ],
 )  # fmt: skip
 def test_what_arrow_has_no_type_for_is_refused(make, said):
     for call in (mf.Tensor.__arrow_c_array__, mf.Tensor.__arrow_c_schema__, mf.Tensor.__arrow_c_device_array__):
         with pytest.raises(mf.ExchangeError, match=said):
             call(make())
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths"),
+    [((2**62, 1, 0), [2**62, 2**62, 0]), ((2**31, 2**31, 0), [2**31, 2**62, 0]), ((0, 2**40, 2**40), [0, 0, 0])],
+)
+def test_lists_without_elements_are_counted_as_far_as_numbers_go(shape, lengths):
+    _held, _kept, _schema, array = structs(mf.zeros(tuple(min(n, 1) for n in shape)).broadcast_to(shape))
+    child = array.children[0].contents
+    assert [array.length, child.length, child.children[0].contents.length] == lengths
 
 
 def test_the_memory_lives_until_the_last_part_that_was_moved_is_released():
