@@ -48,7 +48,8 @@ static const char *buffer_problem(const mf_tensor *t, int flags) {
   return layout_problem(t, flags);
 }
 
-/* Strides in bytes: the tensor's own where an element is one byte, else a block that view->internal owns. */
+/* Strides in bytes: the tensor's own where an element is one byte, else a block that view->internal owns. One that no
+ * number holds is cut off: it is of an axis without a second element, for which it means nothing. */
 static int fill_strides(Py_buffer *view, const DLTensor *from) {
   if (view->itemsize == 1) {
     view->strides = (Py_ssize_t *)from->strides;
@@ -60,7 +61,8 @@ static int fill_strides(Py_buffer *view, const DLTensor *from) {
     return -1;
   }
   view->strides = view->internal;
-  for (int32_t i = 0; i < from->ndim; i++) view->strides[i] = from->strides[i] * view->itemsize;
+  for (int32_t i = 0; i < from->ndim; i++)
+    (void)__builtin_mul_overflow(from->strides[i], view->itemsize, &view->strides[i]);
   return 0;
 }
 
@@ -74,13 +76,13 @@ static int refuse_dtype(core_state *state, DLDataType dtype) {
                      name);
 }
 
-static void describe(Py_buffer *view, const DLTensor *from, const char *format, int flags) {
+static void describe(Py_buffer *view, const mf_tensor *t, const char *format, int flags) {
+  const DLTensor *from = mf_tensor_dltensor(t);
   static char nothing; /* what an empty buffer points to */
   bool shaped = wants(flags, PyBUF_ND);
   view->buf = from->data == NULL ? &nothing : from->data;
   view->itemsize = from->dtype.bits / 8;
-  view->len = view->itemsize;
-  for (int32_t i = 0; i < from->ndim; i++) view->len *= (Py_ssize_t)from->shape[i];
+  view->len = view->itemsize * (Py_ssize_t)mf_tensor_size(t);
   view->format = wants(flags, PyBUF_FORMAT) ? (char *)format : NULL;
   view->ndim = shaped ? from->ndim : 1;
   view->shape = shaped && from->ndim > 0 ? (Py_ssize_t *)from->shape : NULL;
@@ -96,7 +98,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
   if (problem != NULL) return core_refuse(core_state_of_tensor(self), "the tensor %s", problem);
   const char *format = core_buffer_format(from->dtype);
   if (format == NULL) return refuse_dtype(core_state_of_tensor(self), from->dtype);
-  describe(view, from, format, flags);
+  describe(view, t, format, flags);
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
   if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0) return -1;
   if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;

@@ -162,6 +162,20 @@ def test_an_empty_buffer_has_an_address():
     release(view)
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((1, 3), (2**62, 1)), ((1, 3), (-(2**63), 1)), ((0, 3), (2**61, 2**60)), ((2**62, 3, 0), (0, 0, 1))],
+)
+def test_numbers_that_describe_no_element_may_have_any_size(shape, strides):
+    """UndefinedBehaviorSanitizer looks for what leaves the range in bytes or on the way to the number of elements."""
+    t = mf.from_dlpack(abi.Producer(shape, strides).capsule())
+    with memoryview(t) as view:
+        assert view.shape == shape and view.nbytes == t.nbytes
+        assert view.strides[-1] == 4 * strides[-1] or not t.size
+    if t.size:
+        assert np.asarray(t).tolist() == [[0, 0, 0]]
+
+
 def test_a_view_holds_the_memory_until_it_is_released():
     t = mf.tensor([1, 2, 3])
     view = memoryview(t)
