@@ -11,6 +11,7 @@ do.
 
 import faulthandler
 import functools
+import gc
 import itertools
 import random
 import sys
@@ -235,6 +236,7 @@ def main(first, count, host_of=PythonHost):
     """Prints each seed and what is wrong with its program, and how many there were. Whether anything is wrong. Ends the
     process, with each thread's stack, where a program does not end."""
     faulty = False
+    gc.freeze()  # what was imported by now: a program collects hundreds of times, and need not look there each time
     for seed in range(first, first + count):
         print(f"seed {seed}", flush=True)
         faulthandler.dump_traceback_later(NO_END, exit=True)
