@@ -317,8 +317,20 @@ static void no_event_without_a_place_for_it(void **state) {
   mf__event_trim(gpu, 0);
 }
 
+/* Nothing is known to be done by it. */
+static void a_wait_for_the_device_that_fails_is_none(void **state) {
+  (void)state;
+  needs_simulator();
+  const uint64_t since = mf__device_waits(gpu, 0);
+  sim_ask_fail(IS_HIP ? "hipDeviceSynchronize:999:once" : "cuCtxSynchronize:999:once");
+  FAILS(mf__device_synchronize(gpu, 0, &err), MF_EDRIVER);
+  assert_false(mf__device_waited(gpu, 0, since));
+  OK(mf__device_synchronize(gpu, 0, &err));
+  assert_true(mf__device_waited(gpu, 0, since));
+}
+
 /* A device that does not answer, or answers whatever it is asked about streams as if they were dead, tells nothing of
- * a stream that lives. */
+ * a stream that lives. It tells its name, if anybody can enter. */
 static void a_lost_device_does_not_make_its_streams_gone(void **state) {
   static const char *const rules[] = {
       "cuCtxGetCurrent:999:on", "cuStreamGetCtx:999:on", "cuStreamGetCtx:400:on,cuStreamGetCaptureInfo:400:on",
@@ -330,9 +342,12 @@ static void a_lost_device_does_not_make_its_streams_gone(void **state) {
     sim_ask_reset();
     sim_ask_fail(rules[i]);
     assert_false(mf__queue_is_destroyed(&a));
+    const bool is_shut = strstr(rules[i], IS_HIP ? "hipGetDevice:" : "cuCtxGetCurrent:") != NULL;
+    if (is_shut) assert_int_equal(mf__queue_name(&a), 0);
     sim_ask_reset();
     nobody_is_inside(rules[i]);
   }
+  if (!IS_HIP) assert_int_not_equal(mf__queue_name(&a), 0); /* HIP has no names for streams */
   assert_false(mf__queue_is_destroyed(&a));
   const mf__queue gone = queue_new();
   queue_end(&gone);
@@ -465,6 +480,7 @@ int main(void) {
       SPEC(a_captured_queue_is_not_marked),
       SPEC(no_event_without_a_place_for_it),
       SPEC(what_is_being_ended_counts_as_waiting),
+      SPEC(a_wait_for_the_device_that_fails_is_none),
       SPEC(a_lost_device_does_not_make_its_streams_gone),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);

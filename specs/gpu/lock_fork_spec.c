@@ -31,7 +31,7 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int pthread_mutex_
 static mf_tensor *used[3];
 static mf_tensor *unused;
 static loan *lent, *waiting;
-static mf_stream first, second; /* ours, and another library's */
+static mf_stream first, second, third; /* ours, and another library's, of which the third is never a current one */
 static DLManagedTensorVersioned *given; /* one consumer is done and the other is not */
 
 static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream s) {
@@ -46,7 +46,7 @@ static void inherit(void) {
   lent = loan_new();
   used[2] = import(lent);
   for (int i = 0; i < 3; i++) {
-    DLManagedTensorVersioned *done = give(used[i], second);
+    DLManagedTensorVersioned *done = give(used[i], i == 0 ? second : third); /* behind which an event stays */
     done->deleter(done);
     OK(mf_tensor_acquire(used[i], first, MF_READ, &err));
   }
@@ -116,6 +116,7 @@ static void a_child_of_any_moment_gives_back_what_it_has(void **state) {
   needs_simulator();
   first = stream_new(0);
   second = other_stream(0, false);
+  third = other_stream(0, false);
   use_stream(0, second);
   unused = create(pinned(), NBYTES);
   use_all();
@@ -140,6 +141,7 @@ static void a_child_of_any_moment_gives_back_what_it_has(void **state) {
   mf_tensor_release(unused);
   stream_end(0, first);
   other_stream_end(second);
+  other_stream_end(third);
 }
 
 int main(void) {
