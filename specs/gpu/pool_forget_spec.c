@@ -109,6 +109,21 @@ static void not_while_a_kernel_may_be_queued(void **state) {
   }
 }
 
+/* Memory stays where no event tells when the kernel is done. */
+static void nor_freed_without_an_event_behind_it(void **state) {
+  char rule[64];
+  (void)state;
+  needs_simulator();
+  const DLDevice device = gpu(0);
+  copy_by_a_kernel(0);
+  const int64_t cached = stats(device).cached_bytes;
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuEventRecord", "hipEventRecord"));
+  sim_ask_fail(rule);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "EventRecord");
+  sim_ask_reset();
+  assert_int_equal(stats(device).cached_bytes, cached);
+}
+
 /* A program that never trims, at the limit of its pool: what tells of the work on evicted memory is used again. */
 static void evicted_memory_leaves_nothing_for_good(void **state) {
   enum { TIMES = 40 };
@@ -316,6 +331,7 @@ int main(void) {
       EMPTY(one_trim_of_all_calls_deleters),
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
+      EMPTY(nor_freed_without_an_event_behind_it),
       EMPTY(evicted_memory_leaves_nothing_for_good),
       EMPTY(not_while_a_tensor_lives),
       EMPTY(not_while_a_stream_of_ours_is_in_use),
