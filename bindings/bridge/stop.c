@@ -57,13 +57,17 @@ static void set_hook_beside_lua(mf__state *state) {
   if (mf__marks(state) == MF__MARK_HOOK) mf__marks_take(state);
 }
 
-/* That thread, too, may write the byte back as it was before. So this looks for a moment whether the hook stays. */
+/* That thread, too, may write the byte back as it was before. So this looks for a moment whether the hook stays, and
+ * once more where this thread itself was stopped for longer than that. */
 static void set_hook_from_outside(mf__state *state) {
+  const long long end = nanoseconds() + MOMENT;
+  int has, over;
   if (state->stop_hook == NULL || state->L == NULL) return;
-  set_hook_beside_lua(state);
-  for (const long long end = nanoseconds() + MOMENT; nanoseconds() < end;) {
-    if ((lua_gethookmask(state->L) & LUA_MASKCOUNT) == 0) set_hook_beside_lua(state);
-  }
+  do {
+    over = nanoseconds() >= end;
+    has = lua_gethook(state->L) == state->stop_hook && (lua_gethookmask(state->L) & LUA_MASKCOUNT) != 0;
+    if (!has) set_hook_beside_lua(state);
+  } while (!has || !over);
 }
 
 /* Returns a reference to give back, or NULL. */

@@ -142,6 +142,30 @@ static void choose_compiler(lua_State *L, const struct plan *plan) {
   lua_pop(L, 1);
 }
 
+/* debug.sethook of an interruptible state: a script that is to end keeps the hook that ends it, which another thread
+ * may set while the script sets one of its own. */
+static int set_hook(lua_State *L) {
+  const int hook = lua_isthread(L, 1) ? 2 : 1;
+  if (!lua_isnoneornil(L, hook)) { /* refused here, where the error has the caller's line and the name sethook */
+    luaL_checkstring(L, hook + 1);
+    luaL_checktype(L, hook, LUA_TFUNCTION);
+    luaL_optinteger(L, hook + 2, 0);
+  }
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, 0);
+  if (mf__top != NULL && mf__top->state != NULL) mf__stop_renew(mf__top->state);
+  return 0;
+}
+
+static void put_sethook(lua_State *L) {
+  lua_getglobal(L, "debug");
+  lua_getfield(L, -1, "sethook");
+  lua_pushcclosure(L, set_hook, 1);
+  lua_setfield(L, -2, "sethook");
+  lua_pop(L, 1);
+}
+
 static int fill_state(lua_State *L, void *data) {
   struct plan *plan = data;
   lua_pushvalue(L, lua_upvalueindex(1));
@@ -159,6 +183,7 @@ static int fill_state(lua_State *L, void *data) {
   put_path(L, plan->path);
   put_loader(L, bridge);
   put_exit(L, bridge);
+  if (plan->interruptible) put_sethook(L);
   mf__push_python(L, bridge, plan->eval, plan->builtins);
   lua_pushvalue(L, -1);
   lua_setglobal(L, "python");
