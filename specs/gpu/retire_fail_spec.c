@@ -10,17 +10,22 @@ static void find_no_memory(void) {
   mf_releases_run();
 }
 
-static void lose_a_stream(bool memory_is_short) {
-  loan *l = loan_new();
+/* Memory of it is released, and its stream, which has work there, is gone. */
+static void release_what_a_lost_stream_uses(void *loan_of_it) {
   DLManagedTensorVersioned *given;
   const mf_stream s = other_stream(0, false);
-  mf_tensor *t = import(l);
+  mf_tensor *t = import(loan_of_it);
   const mf_request request = {.stream = s};
   OK(mf_tensor_export_to(t, &request, &given, &err));
   mf_tensor_release(t);
   other_fill(0, given->dl_tensor.data, 1, NBYTES, s);
   other_stream_end(s);
   given->deleter(given);
+}
+
+static void lose_a_stream(bool memory_is_short) {
+  loan *l = loan_new();
+  release_what_a_lost_stream_uses(l);
   for (int i = 0; i < 3; i++) poll();
   trim(gpu(0));
   assert_int_equal(calls_of(l), 0);
@@ -41,6 +46,22 @@ static void a_destroyed_stream_waits_for_the_device(void **state) {
   needs_simulator();
   lose_a_stream(false);
   lose_a_stream(true);
+}
+
+/* That wait may have looked at the device already, before the work was queued. */
+static void a_wait_that_began_earlier_is_not_the_one(void **state) {
+  (void)state;
+  needs_simulator();
+  loan *l = loan_new();
+  sim_ask_at("cuCtxSynchronize", "hipDeviceSynchronize", 1, release_what_a_lost_stream_uses, l);
+  synchronize(0);
+  sim_ask_at("*", "*", 1, NULL, NULL);
+  assert_int_equal(deferred(), 1);
+  assert_int_equal(calls_of(l), 0);
+  synchronize(0);
+  assert_int_equal(calls_of(l), 1);
+  loan_end(l);
+  sim_ask_reset();
 }
 
 static int64_t deferred_pinned(void) {
@@ -219,6 +240,7 @@ int main(void) {
       SPEC(no_deleter_is_called_at_the_end),
       SPEC(only_a_wait_for_its_device_counts), /* first, while each device was waited for a few times only */
       SPEC(a_destroyed_stream_waits_for_the_device),
+      SPEC(a_wait_that_began_earlier_is_not_the_one),
       SPEC(no_memory_waits_for_what_is_deferred),
       SPEC(a_wait_that_fails_releases_nothing),
       SPEC(no_host_memory_is_needed),
