@@ -5,7 +5,6 @@
 #include "thread.h"
 
 #include <pthread.h>
-#include <time.h>
 
 struct mf__waiter {
   struct mf__waiter *next;
@@ -98,15 +97,11 @@ static int leave_line(mf__state *state, struct mf__waiter *me) {
 /* Until it is our turn or, on a thread that signals come to, for a moment. Without the GIL. */
 static int wait_a_while(struct mf__waiter *me, int for_ever) {
   enum { MOMENT = 50 * 1000 * 1000 };
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  long long end = until.tv_nsec + MOMENT;
-  until.tv_sec += (time_t)(end / 1000000000);
-  until.tv_nsec = (long)(end % 1000000000);
+  const int64_t end = mf__now() + MOMENT;
   PyThreadState *thread = PyEval_SaveThread();
   pthread_mutex_lock(&mutex);
   while (!me->done && for_ever) pthread_cond_wait(&me->granted, &mutex);
-  if (!me->done) pthread_cond_timedwait(&me->granted, &mutex, &until);
+  if (!me->done) mf__condition_wait(&me->granted, &mutex, end);
   int done = me->done;
   pthread_mutex_unlock(&mutex);
   PyEval_RestoreThread(thread);
@@ -119,7 +114,7 @@ static int wait_a_while(struct mf__waiter *me, int for_ever) {
 static int wait_for(mf__state *state, int patient) {
   struct mf__waiter me = {.next = NULL, .done = 0};
   int status = 0, for_ever = patient || !mf__on_main_thread();
-  pthread_cond_init(&me.granted, NULL);
+  mf__condition_init(&me.granted);
   get_in_line(state, &me);
   while (!wait_a_while(&me, for_ever)) {
     if (PyErr_CheckSignals() == 0) continue;

@@ -13,7 +13,6 @@
 #endif
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include "thread.h"
 
@@ -37,21 +36,16 @@ void mf__stop_take_hook(mf__state *state) {
   if (atomic_load(&state->stop) != MF__STOP_NOT) set_hook(state);
 }
 
-static long long nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 enum { MOMENT = 20 * 1000 };
 
-/* The thread that runs Lua changes LuaJIT's marks, in the byte that has the hook's events: lua_sethook may write the
- * byte back with a mark that was taken off meanwhile. Then no hook would run any more. That of a hook is taken off in
- * any case: it only lets a hook be stopped in its midst. A finalizer should come to its end. So this waits until none
- * runs; one that takes longer than a moment does not end just then. */
+/* LuaJIT marks that a hook or a finalizer runs in the same byte in which lua_sethook writes the hook's events. If the
+ * thread that runs Lua takes its mark off between the two halves of that write, the write brings the mark back for
+ * good, and no hook runs any more. So the mark of a hook is taken off afterwards, whether a hook runs or not: at worst
+ * that hook is stopped in its midst. A finalizer must come to its end, so its mark has to stay: this waits until none
+ * runs, but not longer than a moment, after which one that still runs is unlikely to end during the write. */
 static void set_hook_beside_lua(mf__state *state) {
-  const long long end = nanoseconds() + MOMENT;
-  while ((mf__marks(state) & MF__MARK_FINALIZER) != 0 && nanoseconds() < end) {
+  const int64_t end = mf__now() + MOMENT;
+  while ((mf__marks(state) & MF__MARK_FINALIZER) != 0 && mf__now() < end) {
   }
   set_hook(state);
   if (mf__marks(state) == MF__MARK_HOOK) mf__marks_take(state);
@@ -60,11 +54,11 @@ static void set_hook_beside_lua(mf__state *state) {
 /* That thread, too, may write the byte back as it was before. So this looks for a moment whether the hook stays, and
  * once more where this thread itself was stopped for longer than that. */
 static void set_hook_from_outside(mf__state *state) {
-  const long long end = nanoseconds() + MOMENT;
+  const int64_t end = mf__now() + MOMENT;
   int has, over;
   if (state->stop_hook == NULL || state->L == NULL) return;
   do {
-    over = nanoseconds() >= end;
+    over = mf__now() >= end;
     has = lua_gethook(state->L) == state->stop_hook && (lua_gethookmask(state->L) & LUA_MASKCOUNT) != 0;
     if (!has) set_hook_beside_lua(state);
   } while (!has || !over);

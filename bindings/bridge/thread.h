@@ -9,6 +9,7 @@
 /* First, because Python.h chooses what the C library declares. */
 #include "lifetime.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* The arguments of moonferry.Lua(...) by which values are converted. All but the flags may be NULL. */
@@ -154,6 +155,13 @@ static inline const void *mf__self(void) {
 }
 
 int mf__on_main_thread(void);
+
+/* Nanoseconds by a clock that nobody sets: a wait must not last an hour where the wall clock is set back by one. */
+int64_t mf__now(void);
+
+/* A condition for mf__condition_wait, which waits until mf__now() is ${end}: returns 0 if nobody signalled by then. */
+void mf__condition_init(pthread_cond_t *condition);
+int mf__condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t end);
 
 /* In a child, whose main thread is the one that forked. */
 void mf__thread_forked(void);

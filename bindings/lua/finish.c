@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../bridge/open.h"
 #include "start.h"
@@ -171,11 +170,7 @@ static void farewell_of_thread(void *unused) {
   farewell();
 }
 
-static long long now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
+enum { MILLISECOND = 1000000, SECOND = 1000000000 }; /* in nanoseconds */
 
 static int refuse_inside(mf_error *err) {
   if (err == NULL) return MF_EINVAL;
@@ -189,7 +184,7 @@ static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
   const int own = mf__top != NULL;
   if (own && (mf__top->below != NULL || mf__top->is_call_in)) return refuse_inside(err);
   if (!Py_IsInitialized()) return MF_OK;
-  const long long deadline = now_ms() + wait_ms;
+  const int64_t end = mf__now() + (int64_t)wait_ms * MILLISECOND;
   PyGILState_STATE gil = PyGILState_Ensure();
   PyThreadState *thread = PyEval_SaveThread();
   pthread_mutex_lock(&ending); /* waited for without the GIL */
@@ -197,8 +192,8 @@ static int finish(int32_t wait_ms, int32_t *late, mf_error *err) {
   if (!has_begun) {
     has_begun = 1;
     *late = mf__door_close(own, wait_ms);
-    const long long left = deadline - now_ms();
-    *late += end_program(left > 0 ? (double)left / 1000 : 0);
+    const int64_t left = end - mf__now();
+    *late += end_program(left > 0 ? (double)left / SECOND : 0);
     mf__door = MF__DOOR_GONE;
   }
   PyGILState_Release(gil);
@@ -236,8 +231,6 @@ void mf__python_arm_farewell(void) {
  * millisecond, from CPython's audit event before the loading to the same thread's next one, or its end. That may be
  * long, and each exit function takes memory for good: the pauses grow with the time that has passed, to a sixteenth of
  * it. */
-enum { MILLISECOND = 1000000, SECOND = 1000000000 };
-
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -249,21 +242,13 @@ static struct {
 
 static _Thread_local int loads;
 
-static struct timespec end_of_pause(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  const int64_t end = now.tv_nsec + loading.pause;
-  return (struct timespec){.tv_sec = now.tv_sec + end / SECOND, .tv_nsec = end % SECOND};
-}
-
 static void *stay_young(void *unused) {
   (void)unused;
   pthread_mutex_lock(&loading.mutex);
   for (;;) {
     while (loading.count == 0) pthread_cond_wait(&loading.changed, &loading.mutex);
     atexit(farewell);
-    const struct timespec until = end_of_pause();
-    pthread_cond_timedwait(&loading.changed, &loading.mutex, &until);
+    mf__condition_wait(&loading.changed, &loading.mutex, mf__now() + loading.pause);
     loading.pause += loading.pause / 16;
   }
   return NULL;
@@ -328,7 +313,7 @@ static void make_mutexes(void) {
   pthread_mutex_init(&ending, &recursive);
   pthread_mutexattr_destroy(&recursive);
   pthread_mutex_init(&loading.mutex, NULL);
-  pthread_cond_init(&loading.changed, NULL);
+  mf__condition_init(&loading.changed);
   loading.has_thread = loading.count = loads = 0;
   mf__on_way_out = NULL;
 }

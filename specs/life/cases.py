@@ -17,6 +17,7 @@ class Case:
     program: str
     says: str = "done\n"
     status: int = 0
+    preload: str = ""  # a library of specs/life
 
 
 LUA = """

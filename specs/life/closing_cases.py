@@ -235,4 +235,30 @@ thread:join()
         "hooks True\n",
         3,
     ),
+    Case(
+        "a signal comes while main waits for a state, after the wall clock was set back",
+        "python",
+        """
+import ctypes, signal
+lua, flags = mf.Lua(interruptible=True), (ctypes.c_int * 2)()
+code = "local p = require('ffi').cast('volatile int *', ...) p[0] = 1 while p[1] == 0 do end"
+thread = threading.Thread(target=lambda: lua.execute(code, ctypes.addressof(flags)))
+thread.start()
+while not flags[0]:
+    pass
+def leave(signal, frame):
+    raise RuntimeError("left")
+signal.signal(signal.SIGALRM, leave)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    lua.eval("1")
+except RuntimeError as error:
+    print(error)
+flags[1] = 1
+thread.join()
+print("done")
+""",
+        "left\ndone\n",
+        preload="life_clock.so",
+    ),
 ]

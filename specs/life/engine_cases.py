@@ -297,6 +297,23 @@ print "done"
         "nil\tpy.finish: 2 threads had not ended after 0.05 seconds\ndone\n",
     ),
     Case(
+        "py.finish leaves behind a thread that is inside of Python, after the wall clock was set back",
+        "engine",
+        """
+thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec "import threading; set(); threading.Event().wait()"
+]=]
+await "inside"
+local py = require "moonferry.python"
+print(py.finish { wait = 0.05 })
+print "done"
+""",
+        "nil\tpy.finish: 1 thread had not ended after 0.05 seconds\ndone\n",
+        preload="life_clock.so",
+    ),
+    Case(
         "threads call Python all the time when py.finish ends it",
         "engine",
         """

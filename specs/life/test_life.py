@@ -80,6 +80,9 @@ def end_of(case, folder):
     if case.host not in ("lua", "python") and "ASAN_OPTIONS" in environment:
         # Python's faulthandler puts its stack for signals in place of ASan's, which that unmaps where a thread ends.
         environment["ASAN_OPTIONS"] += ":use_sigaltstack=0"
+    if case.preload:
+        libraries = filter(None, (os.environ.get("LD_PRELOAD"), str(ENGINES / case.preload)))
+        environment["LD_PRELOAD"] = " ".join(libraries)
     done = subprocess.run(
         [*command, program],
         stdout=subprocess.PIPE,

@@ -174,17 +174,22 @@ def _from_swapped(obj):
         return _native(_core.frombuffer(bytearray(memory.tobytes())), memory.shape, dtype)
 
 
+def _refused(obj, why):
+    """The error of asarray for what DLPack or another protocol says, with what helps for the dtype of ${obj}."""
+    return ExchangeError(f"asarray: {why.removeprefix('from_dlpack: ')}{remedy(getattr(obj, 'dtype', None))}")
+
+
 def _from_buffer(obj, copy, refused):
     kind = getattr(getattr(obj, "dtype", None), "kind", "")
     if kind in "OUSTMmV" and kind and not getattr(obj, "shape", None):  # a NumPy scalar, which is a buffer of bytes
-        raise ExchangeError(f"asarray: a {describe(obj)} is no number{remedy(obj.dtype)}")
+        raise _refused(obj, f"a {describe(obj)} is no number")
     try:
         made = None if copy is False else _from_swapped(obj)
         return _core._from_buffer(obj, copy is not False) if made is None else made
     except (BufferError, ValueError) as error:
-        why, kind = str(refused or error).removeprefix("from_dlpack: "), getattr(obj, "dtype", None)
+        kind = getattr(obj, "dtype", None)
         of = f"a {describe(obj)}" + (f" of dtype {kind}" if kind is not None else "")
-        raise ExchangeError(f"asarray: {why.rstrip('.')} (from {of}){remedy(kind)}") from None
+        raise _refused(obj, f"{str(refused or error).rstrip('.')} (from {of})") from None
 
 
 def _native(raw, shape, dtype):
@@ -208,7 +213,7 @@ def _array_of(obj, copy, why):
         refused = said or f"__array__ of a {describe(obj)} cannot be told not to copy"
     except ValueError as error:
         refused = str(error)
-    raise ExchangeError(f"asarray: copy=False, but {refused}{remedy(getattr(obj, 'dtype', None))}") from None
+    raise _refused(obj, f"copy=False, but {refused}") from None
 
 
 def _asked_array_of(obj, why):
@@ -219,9 +224,7 @@ def _asked_array_of(obj, why):
         if why is None:
             raise
         first, second = (str(reason) or repr(reason) for reason in (why, error))
-        said = f"{first.removeprefix('from_dlpack: ')}; __array__: {second}"
-        kind = remedy(getattr(obj, "dtype", None))
-        raise ExchangeError(f"asarray: {said} (from a {describe(obj)}){kind}") from error
+        raise _refused(obj, f"{first}; __array__: {second} (from a {describe(obj)})") from error
 
 
 def _from_interface(obj, fields, copy):
