@@ -222,6 +222,26 @@ thread:join()
         status=4,
     ),
     Case(
+        "finalizers of both languages run while os.exit closes the state inside a Lua function that Python calls",
+        "lua",
+        """
+py.exec [[
+import gc
+class Held:
+    def __del__(self):
+        gc.collect()
+        print("Python", flush=True)
+held = Held()
+]]
+held = py.main.held
+py.exec "del held"
+getmetatable(newproxy(true)).__gc = function() py.builtins.print("Lua", py.kw { flush = true }) end
+py.builtins.map(function() os.exit(4, true) end, {1}):__next__()
+""",
+        "Lua\nPython\n",
+        status=4,
+    ),
+    Case(
         "a debug hook of Lua's ends the process while a thread of Python calls Lua",
         "lua",
         LEAVING + 'debug.sethook(function() debug.sethook() leave() end, "", 1)',
