@@ -54,8 +54,9 @@ static bool touches(const void *at, size_t nbytes, bool write, bool atomic) {
   sim_kind kind = SIM_BOUNDS;
   if ((uintptr_t)at % nbytes != 0) why = "which is no multiple of that";
   else kind = sim_launch_add_access(now.launch, &access, &why);
-  snprintf(text, sizeof text, "%s %zu bytes at %p, %s", write ? "writes" : "reads", nbytes, at, why == NULL ? "" : why);
-  if (why != NULL) wrong(NATIVE_ILLEGAL, kind, text);
+  if (why == NULL) return false;
+  snprintf(text, sizeof text, "%s %zu bytes at %p, %s", write ? "writes" : "reads", nbytes, at, why);
+  wrong(NATIVE_ILLEGAL, kind, text);
   return false;
 }
 
