@@ -57,6 +57,8 @@ def test_large_values_are_cut(prompt):
     said = t.line("deep")
     assert "{ ... }" in said and "again>" in said
     assert "... (6000 more bytes)" in t.line("('x'):rep(10000)")
+    assert 'xé" ... (5 more bytes)' in t.line("('x'):rep(3998) .. 'é€é'")
+    assert 'x" ... (4 more bytes)' in t.line("('x'):rep(3999) .. '€x'")
 
 
 def test_several_lines_are_one_chunk(prompt):

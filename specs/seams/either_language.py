@@ -183,6 +183,8 @@ class Written:
                 chosen = lua[f"{name}{number}"] if language == "L" else python[f"{name}{number}"]
                 python[f"{name.upper()}{number}"] = lua[f"{name.upper()}{number}"] = chosen
         either_helpers.begin(helpers, python["F0"])
+        helpers.lua = None
+        python.clear()  # it is in a cycle through both languages, which neither collects
         return helpers.notes
 
 

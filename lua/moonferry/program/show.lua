@@ -16,12 +16,19 @@ end
 
 local ESCAPES = { ["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r", ['"'] = '\\"', ["\\"] = "\\\\" }
 
-local function cut(text)
+-- As many bytes from the beginning of a text as are shown, and how many are left. No character of UTF-8 is parted.
+local function beginning(text)
   local most = show.limits.text
-  if #text <= most then
-    return text
+  local last = math.min(#text, most)
+  while last > most - 3 and text:find("^[\128-\191]", last + 1) do
+    last = last - 1
   end
-  return ("%s ... (%d more bytes)"):format(text:sub(1, most), #text - most)
+  return text:sub(1, last), #text - last
+end
+
+local function cut(text)
+  local shown, rest = beginning(text)
+  return rest > 0 and ("%s ... (%d more bytes)"):format(shown, rest) or shown
 end
 
 local UTF8 = { "^[\194-\223][\128-\191]()", "^[\224-\239][\128-\191][\128-\191]()",
@@ -52,8 +59,7 @@ end
 ---@param text string
 ---@return string
 function show.quoted(text)
-  local rest = #text - show.limits.text
-  local shown = rest > 0 and text:sub(1, show.limits.text) or text
+  local shown, rest = beginning(text)
   shown = shown:gsub('[%c"\\]', function(c)
     return ESCAPES[c] or ("\\%03d"):format(c:byte())
   end)
