@@ -39,8 +39,17 @@ static void read_dtype(const char *name) {
   }
 }
 
+/* A name is a word, alone for the first device of its kind, or with a colon and digits. */
+static void check_device(const char *name, const DLDevice *device, const char *back) {
+  const size_t length = strcspn(name, ":");
+  check(strcspn(back, ":") == length && memcmp(name, back, length) == 0, "a kind of device has one word");
+  const char *digits = name[length] == ':' ? name + length + 1 : "0";
+  check(digits[0] != '\0' && digits[strspn(digits, "0123456789")] == '\0', "an ordinal has digits alone");
+  check(strtoull(digits, NULL, 10) == (unsigned long long)device->device_id, "an ordinal is what its digits say");
+}
+
 static void read_device(const char *name) {
-  DLDevice device = {0}, again = {0};
+  DLDevice device = {.device_id = 99}, again = {0};
   char back[ENOUGH];
   mf_error err;
   const int rc = mf_device_parse(name, &device, &err);
@@ -48,14 +57,17 @@ static void read_device(const char *name) {
     check(mf_device_format(&device, back, sizeof back, &err) == MF_OK, "a device that has a name is written");
     check(mf_device_parse(back, &again, &err) == MF_OK, "what is written can be read");
     check(again.device_type == device.device_type && again.device_id == device.device_id, "and is the same device");
+    check_device(name, &device, back);
   } else {
     refused(rc, &err);
+    check(device.device_id == 99, "a name that is refused writes nothing");
   }
 }
 
-/* Exactly as much memory as is said to be there, so that a sanitizer sees what lies beyond. */
+/* The room ends where its block does, so that a sanitizer sees what lies beyond; a byte lies before it, because a block
+ * of 0 bytes has 1. */
 static void write_dtype(const DLDataType *dtype, size_t room) {
-  char *name = malloc(room + 1);
+  char *block = malloc(room + 1), *const name = block + 1;
   DLDataType back;
   mf_error err;
   const int rc = mf_dtype_format(dtype, name, room, &err);
@@ -66,17 +78,17 @@ static void write_dtype(const DLDataType *dtype, size_t room) {
     refused(rc, &err);
     check(rc == MF_EDTYPE || room < ENOUGH, "32 bytes are enough for a name");
   }
-  free(name);
+  free(block);
 }
 
 static void write_device(const DLDevice *device, size_t room) {
-  char *name = malloc(room + 1);
+  char *block = malloc(room + 1), *const name = block + 1;
   mf_error err;
   const int rc = mf_device_format(device, name, room, &err);
   if (rc != MF_OK) refused(rc, &err);
   check(rc == MF_OK || room < ENOUGH, "32 bytes are enough for any device");
   if (rc == MF_OK) check(strlen(name) < room, "a name is ended");
-  free(name);
+  free(block);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
