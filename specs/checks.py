@@ -138,6 +138,7 @@ def lint():
             ("stubtest", stubtest, env),
             ("site", [PYTHON, "docs/site"], {}),
             ("cdef.lua is fresh", [PYTHON, "lua/generate_cdef.py", "--check"], {}),
+            ("seeds are fresh", [PYTHON, "specs/fuzz/make_seeds.py", "--check"], {}),
         ]
     )
 

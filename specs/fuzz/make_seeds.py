@@ -2,16 +2,19 @@
 """Writes the seed corpora: for each fuzz target small inputs that reach each of its branches.
 
 Responsible for each input's format being written in one place beside the reader in specs/fuzz/NAME_fuzz.c. Run it after
-such a format changes, and commit what it writes to specs/fuzz/corpus/NAME/. What libFuzzer has found worth keeping
+such a format changes, or a spec that it reads, and commit what it writes to specs/fuzz/corpus/NAME/; `--check`, which
+lint runs, only says what would change. What libFuzzer has found worth keeping
 (`merge`, beside this file) is named by its hash and stays.
 """
 
 import re
 import struct
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 NO_FAULT = 255
+KEPT = re.compile(r"[0-9a-f]{40}")
 LEGACY, NULL_SHAPE, NULL_STRIDES, MAJOR, NULL_DELETER, DEVICE = 1, 2, 4, 8, 16, 32
 
 
@@ -108,41 +111,109 @@ def seeds():
         )
 
 
-def ptx_entry(body):
+PTX_HEAD = ".version 7.8\n.target sm_90\n.address_size 64\n"
+# What the specs' instructions read, and have not written; a divisor is not 0.
+PTX_SET = (
+    "add.u32 %r2, %r2, 1;\ncvt.rn.f32.u32 %f0, %r1;\ncvt.rn.f64.u32 %g0, %r1;\nsetp.lt.u32 %p1, %r2, %r1;\n"
+    + "".join(
+        f"mov.b{bits} %{name}{i}, %{name}{i - 1};\n"
+        for name, bits, first, last in zip("hrdfg", (16, 32, 64, 32, 64), (3, 3, 3, 1, 1), (3, 4, 3, 2, 1))
+        for i in range(first, last + 1)
+    )
+)
+
+
+def ptx_entry(body, around=""):
     return (
-        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        f"{PTX_HEAD}{around}"
         ".visible .entry k(.param .u64 a, .param .u64 b, .param .u32 n)\n{\n"
         ".reg .pred %p<4>;\n.reg .b16 %h<4>;\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.reg .f32 %f<4>;\n"
         ".reg .f64 %g<4>;\nld.param.u64 %d1, [a];\nld.param.u64 %d2, [b];\nld.param.u32 %r1, [n];\n"
-        f"mov.u32 %r2, %tid.x;\ncvt.u16.u32 %h1, %r1;\ncvt.u16.u32 %h2, %r2;\n{body}\nret;\n}}\n"
+        "mov.u32 %r2, %tid.x;\ncvt.u16.u32 %h1, %r1;\ncvt.u16.u32 %h2, %r2;\n"
+        f"{body}\nret;\n}}\n"
     ).encode()
+
+
+PTX_FUNCTIONS = (
+    ".extern .shared .align 16 .b8 more[];\n.const .align 4 .u32 odd[3] = {1, 3, 5};\n"
+    ".global .align 4 .u32 even[2] = {2, 4};\n.extern .func (.param .b32 n) vprintf(.param .b64 f, .param .b64 v);\n"
+    ".func (.param .b32 out) twice(.param .b32 in)\n{\n.reg .b32 %r<2>;\nld.param.u32 %r0, [in];\n"
+    "add.u32 %r1, %r0, %r0;\nst.param.b32 [out], %r1;\nret;\n}\n"
+    ".global .align 8 .u64 pointers[1] = {twice};\n"
+    ".global .align 1 .b8 said[9] = {37, 100, 32, 37, 115, 32, 37, 102, 0};\n"
+)
+PTX_OWN = "{\n.param .b32 in;\n.param .b32 out;\nst.param.b32 [in], %r1;\n"
+PTX_SHARED = ".shared .align 4 .b8 s[256];\nshl.b32 %r3, %r2, 2;\nmov.u32 %r4, s;\nadd.u32 %r4, %r4, %r3;\n"
+PTX_POINTED = "ld.global.u64 %d3, [pointers];\np : .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+# What takes more than a line: blocks and warps, functions and pointers to them, variables, printing.
+PTX_PROGRAMS = {
+    "block": PTX_SHARED
+    + "st.shared.u32 [%r4], %r2;\nbar.sync 0;\nld.shared.u32 %r5, [s+4];\nst.global.u32 [%d1], %r5;",
+    "block_more": "mov.u32 %r4, more;\ncvt.u64.u32 %d3, %r4;\ncvta.shared.u64 %d3, %d3;\nst.u32 [%d3], %r2;",
+    "atomics": (
+        "atom.global.add.u32 %r3, [%d1], 1;\nred.add.relaxed.gpu.u32 [%d1], %r1;\n"
+        "atom.global.cas.b32 %r3, [%d1], 1, 2;\natom.global.inc.u32 _, [%d1+28], 100;\n"
+        "atom.global.exch.b64 %d3, [%d2], %d1;\nmembar.gl;\nfence.acq_rel.gpu;"
+    ),
+    "warp": (
+        "setp.lt.u32 %p1, %r2, %r1;\nshfl.sync.down.b32 %r3|%p0, %r1, 1, 31, -1;\n"
+        "vote.sync.ballot.b32 %r4, %p1, -1;\nbar.warp.sync -1;\nshfl.sync.idx.b32 %r3, %r1, 0, 31, -1;\n"
+        "vote.sync.all.pred %p0, %p1, -1;\nst.global.u32 [%d1], %r4;"
+    ),
+    "call": PTX_OWN + "call.uni (out), twice, (in);\nld.param.b32 %r3, [out];\n}\nst.global.u32 [%d1], %r3;",
+    "call_pointed": PTX_OWN + PTX_POINTED + "call (out), %d3, (in), p;\n}",
+    "call_prototype": PTX_OWN + PTX_POINTED + "q : .callprototype ()_ ();\ncall (out), %d1, (in), q;\n}",
+    "call_few": PTX_OWN + "call (out), twice;\n}",
+    "call_no_result": PTX_OWN + "call twice, (in);\n}",
+    "call_many": PTX_OWN + "call (out), twice, (in, in);\n}",
+    "call_many_results": PTX_OWN + "call (out, in), twice, (in);\n}",
+    "variables": (
+        ".local .align 8 .b8 own[16];\nmov.u64 %d3, own;\nst.local.u32 [%d3+4], %r1;\n"
+        "ld.const.u32 %r3, [odd+8];\nmov.u64 %d4, odd;\nld.const.u32 %r4, [%d4+4];\nst.global.u32 [even], %r3;\n"
+        "mov.u64 %d5, even;"
+    ),
+    "printing": (
+        "cvt.rn.f64.u32 %g0, %r1;\n.local .align 8 .b8 v[24];\nmov.u64 %d3, v;\nst.local.u32 [%d3], %r1;\n"
+        "mov.u64 %d4, said;\ncvta.global.u64 %d4, %d4;\nst.local.u64 [%d3+8], %d4;\nst.local.f64 [%d3+16], %g0;\n"
+        "cvta.local.u64 %d3, %d3;\n{\n.param .b64 x;\n.param .b64 y;\n.param .b32 z;\nst.param.b64 [x], %d4;\n"
+        "st.param.b64 [y], %d3;\ncall (z), vprintf, (x, y);\n}"
+    ),
+    "followed": (
+        "ld.global.u32 %r3, [%d1];\nand.b32 %r3, %r3, 4;\ncvt.u64.u32 %d3, %r3;\nadd.u64 %d3, %d3, %d2;\n"
+        "ld.global.u32 %r4, [%d3];\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra END;\nst.global.u32 [%d1], %r4;\nEND:"
+    ),
+    "memory": (
+        "add.u64 %d1, %d1, 8;\nld.global.u32 %r3, [%d1+4];\nst.global.u32 [%d2], %r3;\n"
+        "ld.global.v2.u64 {%d3, %d4}, [%d2];\nst.global.v2.u64 [%d2+16], {%d3, %d4};"
+    ),
+    "loop": (
+        "mov.u32 %r3, 0;\nNEXT:\nsetp.ge.u32 %p1, %r3, %r1;\n@%p1 bra DONE;\nmul.wide.u32 %d3, %r3, 4;\n"
+        "add.u64 %d4, %d1, %d3;\nst.global.u32 [%d4], %r3;\nadd.u32 %r3, %r3, 1;\nbra NEXT;\nDONE:"
+    ),
+    "scope": "{\n.reg .u32 %x;\nmov.u32 %x, 3;\nsetp.lt.u32 %p1, %r2, %x;\n@!%p1 bra L;\nL:\n}\n.loc 1 2 3",
+}
+
+# Each is the end of a text, so that one character too many that is read lies beyond it.
+PTX_ENDS = '// //x /* /** " "x 1 0x 0f 1. 1.5e 1.5e+ . .x x. % @ {'.split()
 
 
 def ptx_seeds():
     """Instructions as the simulator's specs have them, some to a text, and what those say is refused."""
     specs = HERE.parent / "sim" / "cuda"
-    rows = re.findall(r'X\(\w+, \'\w\', "([^"]+)"', (specs / "ptx_spec.c").read_text())
-    for i in range(0, len(rows), 12):
-        yield f"instructions_{i // 12}", ptx_entry("\n".join(rows[i : i + 12]))
+    literals = r'X\(\w+, \'\w\',\s*\\?\s*((?:"[^"]*"\s*\\?\s*)+)'
+    rows = ["".join(re.findall(r'"([^"]*)"', row)) for row in re.findall(literals, (specs / "ptx_spec.c").read_text())]
+    for i in range(0, len(rows), 8):
+        yield f"instructions_{i // 8}", ptx_entry(PTX_SET + "\n".join(rows[i : i + 8]))
     refused = re.findall(r'^\{"((?:[^"\\\n]|\\.)*)",', (specs / "refusals.def").read_text(), re.MULTILINE)
-    for i, body in enumerate(refused[::6]):
-        yield f"refused_{i}", ptx_entry(body.replace("\\n", "\n"))
-    yield (
-        "memory",
-        ptx_entry(
-            "add.u64 %d1, %d1, 8;\nld.global.u32 %r3, [%d1+4];\nst.global.u32 [%d2], %r3;\n"
-            "ld.global.v2.u64 {%d3, %d4}, [%d2];\nst.global.v2.u64 [%d2+16], {%d3, %d4};"
-        ),
-    )
-    yield (
-        "loop",
-        ptx_entry(
-            "mov.u32 %r3, 0;\nNEXT:\nsetp.ge.u32 %p1, %r3, %r1;\n@%p1 bra DONE;\nmul.wide.u32 %d3, %r3, 4;\n"
-            "add.u64 %d4, %d1, %d3;\nst.global.u32 [%d4], %r3;\nadd.u32 %r3, %r3, 1;\nbra NEXT;\nDONE:"
-        ),
-    )
-    yield "scope", ptx_entry("{\n.reg .u32 %x;\nmov.u32 %x, 3;\n@!%p1 bra L;\nL:\n}\n.loc 1 2 3")
-    yield "comments", b'/* a */ // b\n.version 7.0\n.target sm_50, debug\n.file 1 "a"\n.address_size 64\n'
+    for i, body in enumerate(refused):
+        yield f"refused_{i}", ptx_entry(body.replace("\\n", "\n").replace('\\"', '"').replace("\\x01", "\x01"))
+    for name, body in PTX_PROGRAMS.items():
+        yield name, ptx_entry(body, PTX_FUNCTIONS)
+    for i, end in enumerate(PTX_ENDS):
+        yield f"end_{i}", (PTX_HEAD + end).encode()
+    for length in (62, 63, 64):
+        yield f"digits_{length}", ptx_entry(f"mov.f64 %g0, 1.{'5' * (length - 2)};")
+    yield "comments", b'/* a */ // b\n.version 7.0\n.target sm_50, debug\n.address_size 64\n.file 1 "a"\n'
 
 
 def name_seeds():
@@ -176,16 +247,28 @@ def option_seeds():
         yield f"words_{i}", text.encode()
 
 
+def stale(folder, seeds):
+    """The committed seeds of a target that are not as they are made, and those that are missing."""
+    written = {path.name: path.read_bytes() for path in folder.iterdir() if not KEPT.fullmatch(path.name)}
+    return [name for name in sorted({*written, *seeds}) if written.get(name) != seeds.get(name)]
+
+
 def main():
+    wrong = []
     every = {"import": seeds, "ptx": ptx_seeds, "name": name_seeds, "format": format_seeds, "option": option_seeds}
     for target, make in every.items():
-        folder = HERE / "corpus" / target
+        folder, made = HERE / "corpus" / target, dict(make())
+        if sys.argv[1:] == ["--check"]:
+            wrong += [f"{folder.relative_to(HERE)}/{name}" for name in stale(folder, made)]
+            continue
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            if not re.fullmatch(r"[0-9a-f]{40}", old.name):
+            if not KEPT.fullmatch(old.name):
                 old.unlink()
-        for name, data in make():
+        for name, data in made.items():
             (folder / name).write_bytes(data)
+    if wrong:
+        sys.exit("specs/fuzz/make_seeds.py makes others than: " + ", ".join(wrong))
 
 
 if __name__ == "__main__":
