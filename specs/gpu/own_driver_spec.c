@@ -284,6 +284,27 @@ static void a_file_that_is_there_is_told_rather_than_one_that_is_not(void **stat
   in_fork_with("", tell_the_file);
 }
 
+/* In place of the C library's: to a program with raised privileges it gives nothing. */
+static bool is_privileged;
+
+__attribute__((visibility("default"))) char *secure_getenv(const char *name) {
+  return is_privileged ? NULL : getenv(name);
+}
+
+static void open_the_callers(void) {
+  mf__driver own = MF__DRIVER("own", "own", "MOONFERRY_OWN_LIBRARY", no_libraries[2].list, never);
+  CHECK(mf__driver_open(&own, &err) == MF_EDEVICE);
+  CHECK(strstr(err.message, is_privileged ? "/nonexistent/first.so: " : "/etc/passwd: ") != NULL);
+}
+
+static void a_privileged_program_opens_no_library_that_its_caller_names(void **state) {
+  (void)state;
+  in_fork_with("MOONFERRY_OWN_LIBRARY=/etc/passwd", open_the_callers);
+  is_privileged = true;
+  in_fork_with("MOONFERRY_OWN_LIBRARY=/etc/passwd", open_the_callers);
+  is_privileged = false;
+}
+
 int main(void) {
   const struct CMUnitTest specs[] = {
       cmocka_unit_test(several_threads_open_one_driver),
@@ -294,6 +315,7 @@ int main(void) {
       cmocka_unit_test(a_thread_gets_its_own_mode_back),
       cmocka_unit_test(a_drivers_code_becomes_a_status),
       cmocka_unit_test(a_file_that_is_there_is_told_rather_than_one_that_is_not),
+      cmocka_unit_test(a_privileged_program_opens_no_library_that_its_caller_names),
   };
   return cmocka_run_group_tests(specs, NULL, NULL);
 }
