@@ -211,4 +211,8 @@ def headers():
         names.append(OF_CUDA_12)
     for name in names:
         result.add(cmocka(name, BUILD / "types" / name, {}))
+    code, text = run_program([PYTHON, "specs/gpu/types/signatures.py", BUILD / "types"], {})
+    log("signatures", text)
+    result.ok(len(re.findall(r"^\w[\w ]*: [1-9]\d* calls", text, re.MULTILINE)))
+    check_end(result, "signatures.py", code, text)
     return result
