@@ -5,6 +5,7 @@
  * an operation runs once, after all it depends on. It must not know where the dependencies came from. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -89,6 +90,20 @@ static void *helper(void *unused) {
   return unused;
 }
 
+/* Signals are for the program's threads: one that they have blocked to wait for it (sigwait) would end the process in
+ * this one. Faults are not blocked: host functions run here, and what they touch may be trapped. */
+static void start_helper(void) {
+  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t most, before;
+  pthread_t thread;
+  sigfillset(&most);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
+  pthread_sigmask(SIG_BLOCK, &most, &before);
+  helper_started = pthread_create(&thread, NULL, helper, NULL) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (helper_started) pthread_detach(thread);
+}
+
 void sim_op_queue(sim_op *op) {
   const sim_work *w = &op->work;
   sim_check_op(w->from, &w->src, false, op);
@@ -100,11 +115,7 @@ void sim_op_queue(sim_op *op) {
   if (last == NULL) first = op;
   last = op;
   npending++;
-  if (runs_by_itself(op) && !helper_started) {
-    pthread_t thread;
-    helper_started = true;
-    if (pthread_create(&thread, NULL, helper, NULL) == 0) pthread_detach(thread);
-  }
+  if (runs_by_itself(op) && !helper_started) start_helper();
   sim_op_keep(op);
 }
 

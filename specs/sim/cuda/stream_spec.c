@@ -1,5 +1,6 @@
 /* stream_spec.c: when work runs, queries, host functions, timing, and handles that are not what they should be. */
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,23 +81,47 @@ static void host_functions_run_in_stream_order(void **state) {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 static bool is_done;
+static sigset_t blocked; /* in the thread of the last host function */
 
 static void signal_done(void *unused) {
   (void)unused;
   pthread_mutex_lock(&lock);
   is_done = true;
+  pthread_sigmask(SIG_SETMASK, NULL, &blocked);
   pthread_cond_signal(&done);
+  pthread_mutex_unlock(&lock);
+}
+
+static void run_without_a_call(CUstream s) {
+  is_done = false;
+  OK(cuLaunchHostFunc(s, signal_done, NULL));
+  pthread_mutex_lock(&lock);
+  while (!is_done) pthread_cond_wait(&done, &lock);
   pthread_mutex_unlock(&lock);
 }
 
 static void a_host_function_runs_though_nobody_calls_the_driver(void **state) {
   (void)state;
   CUstream s = stream();
-  is_done = false;
-  OK(cuLaunchHostFunc(s, signal_done, NULL));
-  pthread_mutex_lock(&lock);
-  while (!is_done) pthread_cond_wait(&done, &lock);
-  pthread_mutex_unlock(&lock);
+  run_without_a_call(s);
+  OK(cuStreamSynchronize(s));
+  OK(cuStreamDestroy_v2(s));
+}
+
+/* Otherwise a signal that the program's threads have blocked, because one waits for it (sigwait), would end the process
+ * in the driver's own thread. */
+static void signals_are_for_the_programs_threads(void **state) {
+  const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+  sigset_t before, after;
+  (void)state;
+  pthread_sigmask(SIG_SETMASK, NULL, &before);
+  CUstream s = stream();
+  run_without_a_call(s);
+  pthread_sigmask(SIG_SETMASK, NULL, &after);
+  assert_int_equal(sigismember(&after, SIGUSR1), sigismember(&before, SIGUSR1));
+  assert_int_equal(sigismember(&blocked, SIGUSR1), 1);
+  assert_int_equal(sigismember(&blocked, SIGINT), 1);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) assert_int_equal(sigismember(&blocked, faults[i]), 0);
   OK(cuStreamSynchronize(s));
   OK(cuStreamDestroy_v2(s));
 }
@@ -253,6 +278,7 @@ static void threads_share_the_driver(void **state) {
 
 RUN(SPEC(work_runs_as_late_as_it_may), SPEC(seeds_give_different_orders), SPEC(a_query_that_says_done_orders),
     SPEC(host_functions_run_in_stream_order), SPEC(a_host_function_runs_though_nobody_calls_the_driver),
+    SPEC(signals_are_for_the_programs_threads),
     SPEC(a_host_function_may_not_call_the_driver), SPEC(time_passes_between_events),
     SPEC(a_destroyed_stream_is_recognised), SPEC(an_event_is_not_recorded_in_another_context),
     SPEC(a_call_without_a_context_is_found), SPEC(destroying_a_busy_stream_is_warned_of), SPEC(what_is_left_is_told),
