@@ -45,7 +45,11 @@ function called(f, x) return (f(x)) end
 
 function mourned(k)
   local object = newproxy(true)
-  getmetatable(object).__gc = function() died() end
+  -- What is collected with it may be finalized before it, by another thread: the function that it calls, too.
+  getmetatable(object).__gc = function()
+    local ok, e = pcall(died)
+    if not ok and not tostring(e):find("deleted python object", 1, true) then error(e, 0) end
+  end
   return k
 end
 
