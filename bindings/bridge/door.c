@@ -10,7 +10,7 @@ atomic_int mf__door;
 int mf__threads_inside;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* and anew for who waits, by another clock */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* mf__door_close makes it anew, with its own clock */
 
 /* The GIL is still held: whoever waits has the mutex until it sleeps, and asks for the GIL without it. */
 void mf__thread_came_out(void) {

@@ -156,7 +156,7 @@ static inline const void *mf__self(void) {
 
 int mf__on_main_thread(void);
 
-/* Nanoseconds by a clock that nobody sets: a wait must not last an hour where the wall clock is set back by one. */
+/* Nanoseconds by a clock that nobody sets: setting the wall clock back must not prolong a wait. */
 int64_t mf__now(void);
 
 /* A condition for mf__condition_wait, which waits until mf__now() is ${end}: returns 0 if nobody signalled by then. */

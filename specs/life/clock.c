@@ -1,5 +1,5 @@
-/* clock.c: makes the wall clock of a process an hour fast, as it looks where the clock was set back by one meanwhile:
- * a wait that ends by that clock then lasts an hour longer. */
+/* clock.c: makes a process read a wall clock that is an hour fast. A wait that ends by the wall clock then lasts an
+ * hour too long, as it does where somebody sets the clock back during the wait. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>

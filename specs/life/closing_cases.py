@@ -269,8 +269,8 @@ while not flags[0]:
 def leave(signal, frame):
     raise RuntimeError("left")
 signal.signal(signal.SIGALRM, leave)
-signal.setitimer(signal.ITIMER_REAL, 0.2)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
     lua.eval("1")
 except RuntimeError as error:
     print(error)
