@@ -14,7 +14,7 @@
 #include "engine.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed; /* its clock is one that nobody sets */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static sim_counter *counters;
 static sim_thread *threads;
@@ -64,9 +64,18 @@ static void end_thread(void *thread) {
   sim_unlock();
 }
 
+static void condition_init(void) {
+  pthread_condattr_t attributes;
+  (void)pthread_condattr_init(&attributes);
+  (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  (void)pthread_cond_init(&changed, &attributes);
+  (void)pthread_condattr_destroy(&attributes);
+}
+
 static void configure(void) {
   const uint64_t devices = setting("SIM_DEVICES", 2);
   configured = true;
+  condition_init();
   (void)pthread_atfork(NULL, NULL, in_child);
   (void)pthread_key_create(&at_end, end_thread);
   sim_conf.devices = devices > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)devices;
@@ -130,7 +139,7 @@ void sim_sleep_on_change(void) {
 
 void sim_sleep_a_while(long ns) {
   struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
+  clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += ns;
   until.tv_sec += until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;

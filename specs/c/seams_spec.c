@@ -7,14 +7,13 @@
  * MOONFERRY_SEAM="operation event point" runs one case; a case that fails prints these words. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime, sigaction */
 
+#include "moment.h"
 #include "spec.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { NLENT = 24 };
@@ -34,7 +33,7 @@ typedef struct seam {
 } seam;
 
 static _Thread_local bool is_operating, runs_due, made_due;
-static seam now = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+static seam now = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic(const char *) wrong; /* what an event says */
 
 static void *act_in_thread(void *unused) {
@@ -48,16 +47,9 @@ static void *act_in_thread(void *unused) {
 
 /* What a lock of the runtime keeps from acting now acts as soon as the operation lets it. */
 static void let_act(void) {
-  struct timespec until;
   if (pthread_create(&now.thread, NULL, act_in_thread, NULL) != 0) abort();
   now.joined = false;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += (until.tv_nsec += 20 * 1000 * 1000) / 1000000000;
-  until.tv_nsec %= 1000000000;
-  pthread_mutex_lock(&now.lock);
-  while (!now.acted && pthread_cond_timedwait(&now.changed, &now.lock, &until) != ETIMEDOUT) {
-  }
-  pthread_mutex_unlock(&now.lock);
+  moment_wait(&now.changed, &now.lock, &now.acted);
 }
 
 static void point(bool callback) {
@@ -477,6 +469,7 @@ static void each_event_at_each_point(void **state) {
   struct sigaction action = {.sa_handler = on_signal}, former;
   int ncases = 0;
   (void)state;
+  moment_init(&now.changed);
   OK(mf_allocator_set(striking, NULL, &spec_err));
   sigaction(SIGUSR1, &action, &former);
   for (size_t which = 0; which < COUNT(operations); which++) {

@@ -5,12 +5,11 @@
  *
  * MOONFERRY_SEAM="operation event call" runs one case; a case that fails prints these words. A star is any operation or
  * event, and without a call it is each. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "../c/moment.h"
 #include "operations.h"
 
 /* The event's thread: it acts, and may have a second part when the operation has returned. */
@@ -53,16 +52,8 @@ static void *help(void *arg) {
 
 /* What a lock of the runtime keeps from acting now acts as soon as the operation lets it. */
 static void let_act(helper *h) {
-  struct timespec until;
   if (pthread_create(&h->thread, NULL, help, h) != 0) abort();
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 20 * 1000 * 1000;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  pthread_mutex_lock(&h->lock);
-  while (!h->acted && pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT) {
-  }
-  pthread_mutex_unlock(&h->lock);
+  moment_wait(&h->changed, &h->lock, &h->acted);
 }
 
 /* Events in a thread of their own */
@@ -244,11 +235,9 @@ static bool allowed(int rc) {
 
 /* False where the operation makes fewer calls than that. */
 static bool one_case(size_t which, size_t event, uint64_t call) {
-  static helper blank = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-  helper h = blank;
-  h.act = events[event].act;
-  h.stream = stream_new(0);
-  h.captured = other_stream(0, false);
+  helper h = {.lock = PTHREAD_MUTEX_INITIALIZER, .act = events[event].act, .stream = stream_new(0),
+              .captured = other_stream(0, false)};
+  moment_init(&h.changed);
   event_here = events[event].here;
   operating = pthread_self();
   now_helping = &h;
@@ -261,6 +250,7 @@ static bool one_case(size_t which, size_t event, uint64_t call) {
   const bool happened = sim_ask_calls(NULL) - before >= call;
   sim_ask_at("*", "*", 1, NULL, NULL);
   helper_end(&h, happened);
+  pthread_cond_destroy(&h.changed);
   if (sim_ask_findings() != 0 || h.wrong[0] != '\0' || !(events[event].may_fail ? allowed(rc) : rc == MF_OK))
     fail_msg("MOONFERRY_SEAM=\"%s %s %d\": %d, %s; %s", operations[which].name, events[event].name, (int)call, rc,
              rc == MF_OK ? "" : said.message, h.wrong);
