@@ -59,6 +59,22 @@ static void threads_exchange_by_shared_memory(void **state) {
                opposite);
 }
 
+/* The same by way of memory of the device, where each launch is followed. */
+#define STORE_FAR "st.global.u32 [%d1+256], %r0;\n"
+#define TAKE_FAR(other)                                                                                          \
+  "xor.b32 %r3, %r0, " other ";\nmad.wide.u32 %d2, %r3, 4, %d0;\nld.global.u32 %r4, [%d2+256];\n"                \
+  "st.global.u32 [%d1], %r4;\n"
+
+static uint32_t opposite_of_warp(uint32_t i) {
+  return i ^ 31;
+}
+
+static void threads_exchange_by_the_devices_memory(void **state) {
+  (void)state;
+  expect_words(BEGIN STORE_FAR "bar.sync 0;\n" TAKE_FAR("63"), opposite);
+  expect_words(BEGIN STORE_FAR "bar.warp.sync -1;\n" TAKE_FAR("31"), opposite_of_warp);
+}
+
 static uint32_t sums(uint32_t i) {
   return i == 0 ? 63 * 64 / 2 : i < 6 ? i * 2 : i == 7 ? 64 : i == 8 ? 5 : i == 9 ? 0xAAAAAAAA : 0;
 }
@@ -147,6 +163,9 @@ static void threads_without_a_barrier_race(void **state) {
   expect_wrong(BEGIN STORE "bar.warp.sync -1;\n" TAKE, THREADS, SIM_RACE, "no barrier is between", CUDA_SUCCESS);
   expect_wrong("mov.u32 %r0, %tid.x;\nst.global.u32 [%d0], %r0;", 2, SIM_RACE,
                "one    line 22, thread 0 of block 0 writes\n  other  line 22, thread 1 of block 0 writes",
+               CUDA_SUCCESS);
+  expect_wrong(BEGIN STORE_FAR TAKE_FAR("63"), THREADS, SIM_RACE, "thread 63 of block 0 reads", CUDA_SUCCESS);
+  expect_wrong(BEGIN STORE_FAR "bar.warp.sync -1;\n" TAKE_FAR("63"), THREADS, SIM_RACE, "thread 63 of block 0 reads",
                CUDA_SUCCESS);
   /* the same where the address depends on memory */
   expect_wrong("ld.global.u32 %r0, [%d0];\nand.b32 %r0, %r0, 4;\nmad.wide.u32 %d1, %r0, 4, %d0;\n"
@@ -243,8 +262,8 @@ static void shared_memory_has_a_limit(void **state) {
   OK(cuModuleUnload(k.module));
 }
 
-RUN(SPEC(threads_exchange_by_shared_memory), SPEC(atomics_add_up), SPEC(a_warp_exchanges_registers),
-    SPEC(functions_and_variables_of_the_text), SPEC(what_depends_on_memory_runs_too),
-    SPEC(threads_without_a_barrier_race), SPEC(a_reader_of_another_warp_is_not_forgotten),
-    SPEC(a_barrier_that_not_all_reach_is_found), SPEC(what_lies_outside_fails),
-    SPEC(a_loose_launch_races_with_a_fill), SPEC(shared_memory_has_a_limit))
+RUN(SPEC(threads_exchange_by_shared_memory), SPEC(threads_exchange_by_the_devices_memory), SPEC(atomics_add_up),
+    SPEC(a_warp_exchanges_registers), SPEC(functions_and_variables_of_the_text),
+    SPEC(what_depends_on_memory_runs_too), SPEC(threads_without_a_barrier_race),
+    SPEC(a_reader_of_another_warp_is_not_forgotten), SPEC(a_barrier_that_not_all_reach_is_found),
+    SPEC(what_lies_outside_fails), SPEC(a_loose_launch_races_with_a_fill), SPEC(shared_memory_has_a_limit))

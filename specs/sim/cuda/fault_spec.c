@@ -241,6 +241,16 @@ static void names_that_are_not_there_are_not_found(void **state) {
   }
 }
 
+/* What NVIDIA documents nowhere. Libraries that ask for it give up. */
+static void there_are_no_tables_of_hidden_functions(void **state) {
+  (void)state;
+  const CUuuid any = {{1}};
+  const void *table = &any;
+  FAILS(cuGetExportTable(&table, &any), CUDA_ERROR_NOT_SUPPORTED);
+  assert_null(table);
+  FAILS(cuGetExportTable(NULL, &any), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void what_is_asked_for_must_make_sense(void **state) {
   (void)state;
   void *p = &p;
@@ -280,7 +290,8 @@ int main(int argc, char **argv) {
       SPEC(a_lost_device_leaves_the_other_alone),
       SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
       SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
-      SPEC(names_that_are_not_there_are_not_found), SPEC(what_is_asked_for_must_make_sense),
+      SPEC(names_that_are_not_there_are_not_found), SPEC(there_are_no_tables_of_hidden_functions),
+      SPEC(what_is_asked_for_must_make_sense),
       SPEC(names_are_found_in_the_version_that_was_asked_for), SPEC(calls_are_counted)};
   if (argc > 1) return scenario(argv[1]);
   return cmocka_run_group_tests(specs, NULL, NULL);

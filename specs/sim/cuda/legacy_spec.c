@@ -1,6 +1,8 @@
 /* legacy_spec.c: the legacy stream: whom it orders, for whom it speaks, and what its use does to captures. */
 #include "spec.h"
 
+#include <pthread.h>
+
 static void the_legacy_stream_orders_blocking_streams_only(void **state) {
   (void)state;
   for (unsigned flags = 0; flags < 2; flags++) {
@@ -71,6 +73,26 @@ static void the_per_thread_stream_is_a_blocking_one(void **state) {
   OK(cuMemsetD8Async(p, 4, NBYTES, s));
   found(SIM_RACE, 1);
   give_back(p, 0, s, NULL);
+}
+
+static void *fill_on_my_own(void *p) {
+  OK(cuCtxPushCurrent_v2(contexts[0]));
+  OK(cuMemsetD8Async(*(CUdeviceptr *)p, 1, NBYTES, CU_STREAM_PER_THREAD));
+  OK(cuCtxPopCurrent_v2(NULL));
+  return NULL;
+}
+
+static void each_thread_has_a_stream_of_its_own(void **state) {
+  (void)state;
+  CUdeviceptr p = device_memory();
+  pthread_t thread;
+  OK(cuMemsetD8Async(p, 2, NBYTES, CU_STREAM_PER_THREAD));
+  OK(pthread_create(&thread, NULL, fill_on_my_own, &p));
+  OK(pthread_join(thread, NULL));
+  assert_true(told("the per-thread stream of thread 1 on device 0"));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
+  OK(cuMemFree_v2(p));
 }
 
 static void abort_on(void *unused) {
@@ -195,5 +217,6 @@ static void the_legacy_stream_and_captures_do_not_mix(void **state) {
 RUN(SPEC(the_legacy_stream_orders_blocking_streams_only),
     SPEC(asking_the_legacy_stream_proves_nothing_of_blocking_streams),
     SPEC(asking_the_legacy_stream_orders_no_blocking_streams), SPEC(the_per_thread_stream_is_a_blocking_one),
+    SPEC(each_thread_has_a_stream_of_its_own),
     SPEC(every_use_of_the_legacy_stream_breaks_the_capture_of_a_blocking_one),
     SPEC(the_legacy_stream_and_captures_do_not_mix))

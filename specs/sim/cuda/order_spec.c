@@ -158,12 +158,13 @@ static void waiting_for_an_event_never_recorded_orders_nothing(void **state) {
   give_back(p, 0, a, b);
 }
 
-/* A copy from the program's own memory returns before the bytes arrive; another stream must still wait. */
+/* A copy from the program's own memory returns before the bytes arrive, and one on a device before it has begun;
+ * another stream must still wait. */
 static void a_synchronous_copy_promises_no_more_than_documented(void **state) {
   (void)state;
   unsigned char bytes[NBYTES] = {1};
   void *pinned = NULL;
-  CUdeviceptr p = device_memory();
+  CUdeviceptr p = device_memory(), q = device_memory();
   CUstream s = stream();
   OK(cuMemHostAlloc(&pinned, NBYTES, 0));
   OK(cuMemcpyHtoD_v2(p, pinned, NBYTES));
@@ -174,7 +175,12 @@ static void a_synchronous_copy_promises_no_more_than_documented(void **state) {
   OK(cuMemsetD8Async(p, 2, NBYTES, s));
   found(SIM_RACE, 1);
   OK(cuCtxSynchronize());
+  OK(cuMemcpyDtoD_v2(q, p, NBYTES));
+  OK(cuMemsetD8Async(q, 2, NBYTES, s));
+  found(SIM_RACE, 1);
+  OK(cuCtxSynchronize());
   OK(cuMemFree_v2(p));
+  OK(cuMemFree_v2(q));
   OK(cuMemFreeHost(pinned));
   OK(cuStreamDestroy_v2(s));
 }
@@ -268,11 +274,31 @@ static void pinned_memory_is_checked_too(void **state) {
   OK(cuStreamDestroy_v2(s));
 }
 
+/* Also between two memories of the host's, where CUDA says that the call waits, and HIP does not. */
+static void a_copy_in_a_stream_is_not_waited_for_by_the_call(void **state) {
+  (void)state;
+  void *from = NULL, *to = NULL;
+  CUstream s = stream();
+  OK(cuMemHostAlloc(&from, NBYTES, 0));
+  OK(cuMemHostAlloc(&to, NBYTES, 0));
+  memset(from, 5, NBYTES);
+  OK(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, NBYTES, s));
+  FAILS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  sim_host_access(to, NBYTES, 0);
+  found(SIM_RACE, 1);
+  OK(cuStreamSynchronize(s));
+  assert_true(all_bytes(to, NBYTES, 5));
+  OK(cuMemFreeHost(from));
+  OK(cuMemFreeHost(to));
+  OK(cuStreamDestroy_v2(s));
+}
+
 RUN(SPEC(same_stream_is_ordered), SPEC(a_missing_wait_is_found_under_every_seed),
     SPEC(a_race_names_both_places_and_the_wait), SPEC(a_missing_wait_gives_wrong_bytes), SPEC(reads_do_not_race),
     SPEC(a_later_write_must_wait_for_readers), SPEC(different_bytes_do_not_race),
     SPEC(a_free_while_work_is_queued_is_a_race), SPEC(a_wait_means_the_last_record_before_it),
     SPEC(waiting_for_an_event_never_recorded_orders_nothing),
     SPEC(a_synchronous_copy_promises_no_more_than_documented), SPEC(bytes_of_pageable_memory_are_taken_at_once),
-    SPEC(a_read_does_not_hide_the_write_before_it), SPEC(a_pair_of_places_is_reported_once),
+    SPEC(a_copy_in_a_stream_is_not_waited_for_by_the_call), SPEC(a_read_does_not_hide_the_write_before_it),
+    SPEC(a_pair_of_places_is_reported_once),
     SPEC(pinned_memory_is_checked_too), SPEC(a_new_stream_is_not_ordered_after_one_that_is_gone))

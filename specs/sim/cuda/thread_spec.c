@@ -244,6 +244,28 @@ static void a_host_function_hands_on_what_came_before_it(void **state) {
   }
 }
 
+/* A thread that asks for another stream may be the one that runs it. It has waited for nothing. */
+static void whoever_runs_a_host_function_has_not_waited(void **state) {
+  enum { STEPS = 40 };
+  (void)state;
+  for (uint64_t seed = 1; seed <= 10; seed++) {
+    sim_seed(seed);
+    CUdeviceptr apart = device_memory();
+    CUstream other = stream();
+    memory = device_memory();
+    OK(cuMemsetD8Async(memory, 1, NBYTES, queue));
+    OK(cuLaunchHostFunc(queue, say_turn, NULL));
+    for (int i = 0; i < STEPS; i++) OK(cuMemsetD8Async(apart, 2, NBYTES, other));
+    while (cuStreamQuery(other) == CUDA_ERROR_NOT_READY) continue;
+    assert_int_equal(sim_findings(SIM_RACE), 0);
+    OK(cuMemsetD8Async(memory, 3, NBYTES, other));
+    assert_int_equal(sim_findings(SIM_RACE), 1);
+    sim_reset();
+    give_back(memory, apart, queue, other);
+    queue = stream();
+  }
+}
+
 static int begin_with_stream(void **state) {
   begin(state);
   queue = stream();
@@ -263,6 +285,7 @@ int main(void) {
                                      THREAD_SPEC(what_is_done_once_is_done_before),
                                      THREAD_SPEC(a_thread_begins_and_ends_in_order),
                                      THREAD_SPEC(a_host_function_hands_on_what_came_before_it),
+                                     THREAD_SPEC(whoever_runs_a_host_function_has_not_waited),
                                      THREAD_SPEC(the_wait_of_one_thread_says_nothing_of_anothers_stores)};
   setenv("SIM_THREADS", "separate", 1);
   return cmocka_run_group_tests(specs, NULL, NULL);

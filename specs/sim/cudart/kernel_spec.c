@@ -175,27 +175,46 @@ static uint32_t lz4_packed(const unsigned char *from, size_t n, size_t at, size_
   return (uint32_t)(end - out);
 }
 
-/* The machine code of a fat binary, compressed as by CUDA 12's compiler. `cut` bytes of it are missing. */
-static void compress_fat(fat *f, uint32_t cut) {
+static unsigned char *zstd_block(unsigned char *out, size_t kind, const unsigned char *from, size_t n, size_t kept) {
+  const size_t head = kind | n << 3;
+  for (int i = 0; i < 3; i++) *out++ = (unsigned char)(head >> i * 8);
+  memcpy(out, from, kept);
+  return out + kept;
+}
+
+/* Packs as Zstandard does (RFC 8878), in three blocks: as it is, one byte over and over, as it is. */
+static uint32_t zstd_packed(const unsigned char *from, size_t n, size_t at, size_t zeros, unsigned char *out) {
+  enum { LAST = 1, AS_IT_IS = 0, ONE_BYTE = 2 };
+  const unsigned char head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0, (unsigned char)n, (unsigned char)(n >> 8), 0, 0};
+  const size_t rest = n - at - zeros;
+  memcpy(out, head, sizeof head);
+  unsigned char *end = zstd_block(out + sizeof head, AS_IT_IS, from, at, at);
+  end = zstd_block(end, ONE_BYTE, from + at, zeros, 1);
+  end = zstd_block(end, AS_IT_IS | LAST, from + n - rest, rest, rest);
+  return (uint32_t)(end - out);
+}
+
+/* The machine code of a fat binary, compressed as by CUDA 12's compiler, or as by CUDA 13's, without the last bytes. */
+static void compress_fat(fat *f, bool by_13, uint32_t cut) {
   unsigned char packed[sizeof f->code], *code = (unsigned char *)&f->code.elf;
   const size_t n = f->code.padded, zeros = 32, at = sizeof(Elf64_Ehdr);
-  f->code.flags = 0x2000;
+  f->code.flags = by_13 ? 0x8000 : 0x2000;
   f->code.unpacked = n;
-  f->code.packed = lz4_packed(code, n, at, zeros, packed) - cut;
+  f->code.packed = (by_13 ? zstd_packed : lz4_packed)(code, n, at, zeros, packed) - cut;
   memset(code, 0, n);
   memcpy(code, packed, f->code.packed);
 }
 
-static void code_of_cuda_12_is_decompressed(void **state) {
-  (void)state;
+static void compressed_code_is_read(bool by_13) {
   enum { CUTS = 300 };
-  static fat all[CUTS];
+  static fat all[2][CUTS];
   setenv("SIM_KERNELS", "opaque", 1);
   char *a = device_memory(), *b = device_memory();
   for (uint32_t cut = 0; cut < CUTS; cut++) {
-    fill_fat(&all[cut]);
-    compress_fat(&all[cut], cut);
-    void **handle = __cudaRegisterFatBinary(&all[cut]);
+    fat *f = &all[by_13][cut];
+    fill_fat(f);
+    compress_fat(f, by_13, cut);
+    void **handle = __cudaRegisterFatBinary(f);
     __cudaRegisterFunction(handle, &stub_b, NULL, "_Z6secondPf", -1, NULL, NULL, NULL, NULL, NULL);
     assert_int_equal(launch_second(a, b, NULL), cut == 0 ? cudaSuccess : cudaErrorNotSupported);
     assert_true(told(cut == 0 ? "The 2 allocations that its arguments reach" : "its code cannot be decompressed"));
@@ -206,6 +225,17 @@ static void code_of_cuda_12_is_decompressed(void **state) {
   (void)cudaGetLastError();
   OK(cudaFree(a));
   OK(cudaFree(b));
+}
+
+static void code_of_cuda_12_is_decompressed(void **state) {
+  (void)state;
+  compressed_code_is_read(false);
+}
+
+/* By libzstd.so.1, which package managers and compilers need, too. */
+static void code_of_cuda_13_is_decompressed(void **state) {
+  (void)state;
+  compressed_code_is_read(true);
 }
 
 /* Two pieces of memory, one behind the other at addresses that a program reserved. */
@@ -390,7 +420,7 @@ static void a_library_comes_from_a_file_and_says_what_it_has(void **state) {
 
 RUN(SPEC(a_compiled_kernel_is_refused_by_its_name), SPEC(a_compiled_kernel_can_stand_for_what_its_arguments_reach),
     SPEC(an_argument_reaches_all_pieces_of_mapped_memory), SPEC(a_broken_file_is_refused),
-    SPEC(code_of_cuda_12_is_decompressed),
+    SPEC(code_of_cuda_12_is_decompressed), SPEC(code_of_cuda_13_is_decompressed),
     SPEC(a_kernel_is_known_while_its_library_is_loaded), SPEC(configurations_are_taken_as_they_were_left),
     SPEC(what_is_no_kernel_is_not_launched), SPEC(a_kernel_of_ptx_runs),
     SPEC(a_library_comes_from_a_file_and_says_what_it_has))
