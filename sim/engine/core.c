@@ -57,7 +57,8 @@ static void in_child(void) {
   pthread_mutex_init(&lock, NULL);
 }
 
-/* A thread that has ended makes no more accesses. It may come back: destructors of its other keys make calls, too. */
+/* A thread that has ended makes no more accesses. It may come back: destructors of its other keys make calls, too. It
+ * ends again then. */
 static void end_thread(void *thread) {
   sim_lock();
   ((sim_thread *)thread)->ended = true;
@@ -161,6 +162,7 @@ bool sim_is_owner(void) {
 
 sim_thread *sim_self(void) {
   if (self != NULL) {
+    if (self->ended) (void)pthread_setspecific(at_end, self);
     self->ended = false;
     return self;
   }

@@ -1,8 +1,8 @@
 /* stream.c: streams, and what orders them without being asked.
  *
  * Invariant: an operation is ordered after all that its stream has seen and after all that the calling host
- * thread has seen; work on the legacy stream also after all blocking streams of the context, and theirs after
- * it. It must not know what an operation does. */
+ * thread has seen; work on the legacy stream also after all blocking streams of the context but those of threads
+ * that have ended, and theirs after it. It must not know what an operation does. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +72,25 @@ static void behind(sim_stream *s, sim_op *op, const sim_stream *other) {
   sim_clock_join(&s->clock, &other->clock);
 }
 
+/* The thread that has ended and left this stream of its own behind, or NULL. No document says what becomes of the
+ * work on it, so nothing in the legacy stream speaks for that, as for the work of a stream that was destroyed. */
+static const sim_thread *left_by(const sim_stream *s) {
+  if (s->kind != SIM_PER_THREAD || sim_conf.legacy_covers) return NULL;
+  const sim_thread *t = sim_threads();
+  while (t->id != s->thread) t = t->next;
+  return t->ended ? t : NULL;
+}
+
+/* What a thread has waited for before its end is done, whoever knows of the end. */
 static void implicit_order(sim_stream *s, sim_op *op) {
-  if (s->kind == SIM_LEGACY) {
-    for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next)
-      if (b->blocking) behind(s, op, b);
-  } else if (s->blocking) {
-    behind(s, op, s->ctx->legacy);
+  if (s->kind != SIM_LEGACY) {
+    if (s->blocking) behind(s, op, s->ctx->legacy);
+    return;
+  }
+  for (const sim_stream *b = s->ctx->streams; b != NULL; b = b->next) {
+    const sim_thread *gone = left_by(b);
+    if (gone != NULL) sim_clock_join(&s->clock, &gone->clock);
+    else if (b->blocking) behind(s, op, b);
   }
 }
 
@@ -162,7 +175,9 @@ sim_status sim_stream_wait_host(sim_stream *s) {
 /* Host functions may end streams while this waits, so it begins again after each wait. */
 static const sim_stream *unseen_blocking(const sim_context *c) {
   for (const sim_stream *s = c->streams; s != NULL; s = s->next)
-    if (s->blocking && s->last != NULL && !sim_clock_covers(sim_host_clock(), s->slot, s->last->time)) return s;
+    if (s->blocking && s->last != NULL && left_by(s) == NULL &&
+        !sim_clock_covers(sim_host_clock(), s->slot, s->last->time))
+      return s;
   return NULL;
 }
 

@@ -6,6 +6,7 @@
  * an acquisition after the real call has let this thread in. It must not know what follows from that. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -191,6 +192,7 @@ typedef struct life {
   void *arg;
   char begins, ends;
   bool known;
+  int rounds;
   _Atomic bool begun;
   pthread_t thread;
   struct life *next;
@@ -216,24 +218,40 @@ static life *take(pthread_t thread) {
   return l;
 }
 
+static pthread_key_t own;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+
+/* What a thread does as it ends, in destructors, it does before it is joined. Those of keys come in rounds, of which
+ * this waits for the last but one: the simulator learns in a destructor, too, that a thread has ended. */
 static void at_end(void *p) {
-  (void)released(&((life *)p)->ends);
+  life *l = p;
+  if (++l->rounds < PTHREAD_DESTRUCTOR_ITERATIONS - 1) (void)pthread_setspecific(own, l);
+  else (void)released(&l->ends);
 }
 
-/* The clean-up runs if the thread leaves by pthread_exit, too. */
+static void create_own(void) {
+  if (pthread_key_create(&own, at_end) != 0) abort();
+}
+
+/* By the call that is told of elsewhere; this one orders no threads of the program's. */
+static void make_own(void) {
+  const bool outer = telling;
+  telling = true;
+  (void)pthread_once(&own_once, create_own);
+  telling = outer;
+}
+
 static void *begin(void *p) {
   life *l = p;
-  void *result;
   if (l->known) acquired(&l->begins);
   atomic_store(&l->begun, true);
-  pthread_cleanup_push(at_end, l);
-  result = l->run(l->arg);
-  pthread_cleanup_pop(1);
-  return result;
+  (void)pthread_setspecific(own, l);
+  return l->run(l->arg);
 }
 
 PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg) {
   REAL(pthread_create)
+  make_own();
   life *l = malloc(sizeof *l);
   if (l == NULL) return next(thread, attr, run, arg);
   *l = (life){.run = run, .arg = arg};

@@ -1,6 +1,7 @@
 /* order_capture_spec.c: what can be ordered while a stream is being captured, what is refused, and that neither breaks
  * the capture. */
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "device.h"
 
@@ -121,12 +122,20 @@ static void finished_work_outside_is_no_hindrance(void **state) {
 }
 
 static mf_tensor *shared;
+static sem_t written, may_end;
 
 static void *write_on_my_stream(void *arg) {
-  (void)arg;
   OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_WRITE, &err));
   for (int i = 0; i < 300; i++) other_fill(0, data_of(shared), 6, NBYTES, 2);
-  return NULL;
+  return arg;
+}
+
+/* At its end a thread waits for its stream. */
+static void *write_and_stay(void *arg) {
+  (void)write_on_my_stream(arg);
+  sem_post(&written);
+  sem_wait(&may_end);
+  return arg;
 }
 
 /* Another thread's own stream has no name here, so that an event tells whether it is done; none is lost by that. Of
@@ -139,8 +148,10 @@ static void another_threads_work_is_asked_about_by_an_event(void **state) {
   needs_simulator();
   const mf_stream s = stream_new(0);
   shared = create(device, NBYTES);
-  assert_int_equal(pthread_create(&thread, NULL, write_on_my_stream, NULL), 0);
-  assert_int_equal(pthread_join(thread, NULL), 0);
+  sem_init(&written, 0, 0);
+  sem_init(&may_end, 0, 0);
+  assert_int_equal(pthread_create(&thread, NULL, write_and_stay, NULL), 0);
+  sem_wait(&written);
   other_capture(0, s);
   FAILS(mf_tensor_acquire(shared, s, MF_READ, &err), MF_ECAPTURE);
   const int64_t events = sim_ask_left("events");
@@ -150,6 +161,8 @@ static void another_threads_work_is_asked_about_by_an_event(void **state) {
   sim_ask_fail(rule);
   REFUSED(mf_tensor_acquire(shared, s, MF_READ, &err), MF_EDRIVER, "EventRecord");
   other_graph_end(0, other_capture_end(0, s));
+  sem_post(&may_end);
+  assert_int_equal(pthread_join(thread, NULL), 0);
   OK(mf_device_synchronize(&device, &err));
   other_capture(0, s);
   if (other_device_type() == kDLROCM) OK(mf_tensor_acquire(shared, s, MF_READ, &err));

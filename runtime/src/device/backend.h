@@ -95,7 +95,6 @@ typedef struct mf__backend {
   const char *name;                /* "cuda" */
   int32_t index;                   /* in mf__backends */
   mf__gate *gates;                 /* one for each ordinal */
-  bool hangs_at_end_of_thread;     /* unless the thread has waited for its own default stream (stream.c) */
   int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */
   /* Opens the driver on first use. MF_EDEVICE with the reason where there is no driver, it is too old, or the process
    * was forked after the driver was used. */

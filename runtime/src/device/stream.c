@@ -6,7 +6,8 @@
 
 /* Own default streams. A thread whose own stream has to do with memory that was allocated in the order of streams hangs
  * in CUDA's driver when it ends, unless it has waited for that stream: seen with driver 580.159 on an H100, in programs
- * without Moonferry as well. So it waits before the driver hears of its end. */
+ * without Moonferry as well. So it waits before the driver hears of its end. On ROCm it waits, too, because no document
+ * says whether what others queue in the legacy stream comes behind the work of a thread that has ended. */
 
 static _Thread_local uint64_t own_streams[MF__NBACKENDS] MF__TLS; /* a bit for each GPU whose own stream was named */
 
@@ -22,7 +23,7 @@ static void wait_for_own_streams(void *unused) {
 uint32_t mf__own_stream(const mf__backend *backend, int32_t ordinal) {
   uint64_t *named = &own_streams[backend->index];
   const uint64_t bit = UINT64_C(1) << ordinal;
-  if (backend->hangs_at_end_of_thread && (*named & bit) == 0) {
+  if ((*named & bit) == 0) {
     if (*named == 0) mf__at_end_of_thread(wait_for_own_streams);
     *named |= bit;
   }

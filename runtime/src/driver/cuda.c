@@ -248,7 +248,6 @@ const mf__backend mf__backend_cuda = {
     .name = "cuda",
     .index = MF__INDEX_cuda,
     .gates = mf__cuda_driver.gates,
-    .hangs_at_end_of_thread = true,
     .types = {kDLCUDA, kDLCUDAHost, kDLCUDAManaged},
     .device_count = mf__cuda_count,
     .usable = mf__cuda_usable,

@@ -95,6 +95,39 @@ static void each_thread_has_a_stream_of_its_own(void **state) {
   OK(cuMemFree_v2(p));
 }
 
+static pthread_key_t last_words;
+
+static void call_at_the_end(void *unused) {
+  int n;
+  (void)unused;
+  OK(cuDeviceGetCount(&n));
+}
+
+static void *fill_and_say_last_words(void *p) {
+  OK(pthread_setspecific(last_words, p));
+  return fill_on_my_own(p);
+}
+
+/* The work on its own stream is as that on a stream that was destroyed; a wait for the device covers both. */
+static void nothing_speaks_for_a_thread_that_has_ended(void **state) {
+  (void)state;
+  void *(*const runs[])(void *) = {fill_on_my_own, fill_and_say_last_words};
+  OK(pthread_key_create(&last_words, call_at_the_end));
+  for (int k = 0; k < 4; k++) {
+    CUdeviceptr p = device_memory();
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, runs[k % 2], &p));
+    OK(pthread_join(thread, NULL));
+    if (k >= 2) OK(cuCtxSynchronize());
+    OK(cuMemsetD8Async(p, 2, NBYTES, NULL));
+    if (k < 2) assert_true(told("the legacy stream of device 0 must wait for the per-thread stream of thread"));
+    found(SIM_RACE, k < 2);
+    OK(cuCtxSynchronize());
+    OK(cuMemFree_v2(p));
+  }
+  OK(pthread_key_delete(last_words));
+}
+
 static void abort_on(void *unused) {
   (void)unused;
   abort();
@@ -217,6 +250,6 @@ static void the_legacy_stream_and_captures_do_not_mix(void **state) {
 RUN(SPEC(the_legacy_stream_orders_blocking_streams_only),
     SPEC(asking_the_legacy_stream_proves_nothing_of_blocking_streams),
     SPEC(asking_the_legacy_stream_orders_no_blocking_streams), SPEC(the_per_thread_stream_is_a_blocking_one),
-    SPEC(each_thread_has_a_stream_of_its_own),
+    SPEC(each_thread_has_a_stream_of_its_own), SPEC(nothing_speaks_for_a_thread_that_has_ended),
     SPEC(every_use_of_the_legacy_stream_breaks_the_capture_of_a_blocking_one),
     SPEC(the_legacy_stream_and_captures_do_not_mix))

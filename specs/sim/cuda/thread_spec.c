@@ -188,6 +188,37 @@ static void a_thread_begins_and_ends_in_order(void **state) {
   assert_int_equal(sim_findings(SIM_ANY), 0);
 }
 
+static pthread_key_t last_words;
+
+static void wait_at_the_end(void *round) {
+  if (round == (void *)1) {
+    OK(pthread_setspecific(last_words, (void *)2));
+    return;
+  }
+  OK(cuStreamSynchronize(queue));
+  OK(cuCtxPopCurrent_v2(NULL));
+}
+
+static void *ends_with_a_wait(void *unused) {
+  OK(cuCtxPushCurrent_v2(contexts[0]));
+  OK(pthread_setspecific(last_words, (void *)1));
+  return unused;
+}
+
+/* In the second round of destructors. */
+static void what_destructors_do_comes_before_the_join(void **state) {
+  (void)state;
+  pthread_t thread;
+  memory = device_memory();
+  OK(pthread_key_create(&last_words, wait_at_the_end));
+  OK(cuMemsetD8Async(memory, 1, NBYTES, queue));
+  OK(pthread_create(&thread, NULL, ends_with_a_wait, NULL));
+  OK(pthread_join(thread, NULL));
+  OK(cuMemFree_v2(memory));
+  assert_int_equal(sim_findings(SIM_RACE), 0);
+  OK(pthread_key_delete(last_words));
+}
+
 static void *writes(void *p) {
   wait_for_turn(1);
   *(volatile char *)p = 1;
@@ -284,6 +315,7 @@ int main(void) {
   const struct CMUnitTest specs[] = {THREAD_SPEC(what_orders_two_threads),
                                      THREAD_SPEC(what_is_done_once_is_done_before),
                                      THREAD_SPEC(a_thread_begins_and_ends_in_order),
+                                     THREAD_SPEC(what_destructors_do_comes_before_the_join),
                                      THREAD_SPEC(a_host_function_hands_on_what_came_before_it),
                                      THREAD_SPEC(whoever_runs_a_host_function_has_not_waited),
                                      THREAD_SPEC(the_wait_of_one_thread_says_nothing_of_anothers_stores)};
