@@ -4,6 +4,7 @@ say what is expected."""
 import copy
 import json
 import re
+import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 
@@ -413,6 +414,12 @@ def test_a_share_has_all_cells_of_moonferry_and_others_in_each_commit(monkeypatc
     )
     assert "seed 2 draws " in capsys.readouterr().out
     assert len(drawn(monkeypatch, "2", 1)) == len(drawn(monkeypatch, "2", None)) == len(PAIRS)
+
+
+def test_a_name_that_no_library_has_is_a_failure(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["matrix", "--venv", "--table", "host", "--only", "NumPy", "Nmpy"])
+    with pytest.raises(SystemExit, match="^matrix: no library of host is called Nmpy; Moonferry, NumPy, PyTorch, "):
+        the_program().main()
 
 
 def test_the_pages_say_what_is_expected():
