@@ -8,6 +8,7 @@
 #include <malloc.h>
 
 #include "kernels.h"
+#include "privileged.h"
 /* which needs those */
 #include "hiprtc_hooks.h"
 
@@ -98,6 +99,20 @@ static void who_cannot_compile_is_asked_once(void **state) {
   }
   refused = "";
   OK(run_kernel(&jobs[0], 4, 0));
+}
+
+/* Which ignores it. */
+static void a_privileged_program_is_not_told_of_a_variable(void **state) {
+  (void)state;
+  refused = "hiprtcCompileProgram";
+  refusal = 6;
+  words = "line 3 is wrong";
+  is_privileged = true;
+  assert_int_equal(run_kernel(&jobs[0], 4, 0), MF_EDRIVER);
+  SAYS("hiprtc does not compile the copy kernel: line 3 is wrong");
+  is_privileged = false;
+  forget_kernels();
+  refused = "";
 }
 
 static void what_fails_once_is_tried_again(void **state) {
@@ -408,6 +423,7 @@ int main(void) {
       SPEC(a_kernel_that_is_none_leaves_no_memory), SPEC(a_failure_is_told_in_hiprtcs_words),
       SPEC(a_kernel_without_memory_is_refused),
       SPEC(a_kernel_that_cannot_be_unloaded_is_nobodys_error), SPEC(what_fails_once_is_tried_again),
+      SPEC(a_privileged_program_is_not_told_of_a_variable),
       SPEC(making_a_kernel_breaks_no_capture), SPEC(a_kernel_that_is_there_is_not_made_again),
   };
   if (getenv("MOONFERRY_HIPRTC") != NULL) return cmocka_run_group_tests(compiled, NULL, NULL);

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "driver/driver.h"
+#include "privileged.h"
 #include "real_lock.h"
 #include "spec.h"
 
@@ -284,17 +285,12 @@ static void a_file_that_is_there_is_told_rather_than_one_that_is_not(void **stat
   in_fork_with("", tell_the_file);
 }
 
-/* In place of the C library's: to a program with raised privileges it gives nothing. */
-static bool is_privileged;
-
-__attribute__((visibility("default"))) char *secure_getenv(const char *name) {
-  return is_privileged ? NULL : getenv(name);
-}
-
 static void open_the_callers(void) {
   mf__driver own = MF__DRIVER("own", "own", "MOONFERRY_OWN_LIBRARY", no_libraries[2].list, never);
   CHECK(mf__driver_open(&own, &err) == MF_EDEVICE);
   CHECK(strstr(err.message, is_privileged ? "/nonexistent/first.so: " : "/etc/passwd: ") != NULL);
+  CHECK(strstr(err.message, is_privileged ? "(MOONFERRY_OWN_LIBRARY is ignored: this program has raised privileges)"
+                                          : "(MOONFERRY_OWN_LIBRARY names another file)") != NULL);
 }
 
 static void a_privileged_program_opens_no_library_that_its_caller_names(void **state) {

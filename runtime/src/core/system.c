@@ -1,7 +1,7 @@
 /* system.c: system.h for POSIX and for Windows.
  *
  * Invariant: nothing here keeps state but what the operating system keeps. It must not know what any of it is for. */
-#define _GNU_SOURCE /* secure_getenv, sched_getaffinity, syscall */
+#define _GNU_SOURCE /* sched_getaffinity, syscall */
 #include "core/system.h"
 
 #include <stdio.h>
@@ -24,6 +24,10 @@ void mf__nap(int32_t ns) {
   const int before = mf__uncancelled_begin();
   (void)nanosleep(&nap, NULL);
   mf__uncancelled_end(before);
+}
+
+const char *mf__environment(const char *name) {
+  return mf__is_privileged() ? NULL : getenv(name);
 }
 
 #ifdef _WIN32
@@ -73,8 +77,9 @@ void mf__fd_close(int fd) {
   (void)_close(fd);
 }
 
-const char *mf__environment(const char *name) {
-  return getenv(name);
+/* Windows starts no program with more rights than its caller and with the caller's variables. */
+bool mf__is_privileged(void) {
+  return false;
 }
 
 void mf__at_fork(void (*before)(void), void (*parent)(void), void (*child)(void)) {
@@ -123,6 +128,7 @@ void mf__at_end_of_thread(void (*fn)(void *)) {
 #include <unistd.h>
 
 #ifdef __linux__
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 
 int64_t mf__thread_id(void) {
@@ -210,11 +216,11 @@ void mf__fd_close(int fd) {
   mf__uncancelled_end(before);
 }
 
-const char *mf__environment(const char *name) {
+bool mf__is_privileged(void) {
 #ifdef __linux__
-  return secure_getenv(name);
+  return getauxval(AT_SECURE) != 0;
 #else
-  return issetugid() ? NULL : getenv(name);
+  return issetugid() != 0;
 #endif
 }
 

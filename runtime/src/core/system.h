@@ -72,6 +72,10 @@ void mf__uncancelled_end(int before);
 /* Sleeps for less than a second, and is no cancellation point. */
 void mf__nap(int32_t ns);
 
+/* Whether the program has privileges that its caller lacks (a set-user-ID program, for one), who therefore must not
+ * decide what it does. */
+bool mf__is_privileged(void);
+
 /* A variable of the environment; NULL where there is none, and in a program with raised privileges. */
 const char *mf__environment(const char *name);
 

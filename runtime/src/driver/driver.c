@@ -57,8 +57,8 @@ static void *open_file(mf__driver *driver, const char *file, mf_error *err) {
   driver->absent = driver->absent && absent;
   if (library != NULL) return library;
   if (err->status == MF_OK || !absent)
-    (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s names another file)", driver->name, why,
-                   driver->variable);
+    (void)mf__fail(err, MF_EDEVICE, "there is no %s driver here: %s (%s %s)", driver->name, why, driver->variable,
+                   mf__is_privileged() ? "is ignored: this program has raised privileges" : "names another file");
   return NULL;
 }
 

@@ -73,9 +73,9 @@ static void refuse(hiprtcProgram program, hiprtcResult code, const mf__kernel_wa
   if (mf__hiprtc.hiprtcGetProgramLogSize(program, &nbytes) == 0) log = calloc(1, nbytes + 1);
   if (log != NULL && mf__hiprtc.hiprtcGetProgramLog(program, log) != 0) *log = '\0';
   const bool says = log != NULL && *log != '\0';
-  (void)mf__driver_explain(out, MF_EDRIVER,
-                           "hiprtc does not compile the %s kernel (MOONFERRY_HIPRTC_LIBRARY=none does without)%s%.80s",
-                           mf__kernel_name(w->kind), says ? ": " : "", says ? log : "");
+  (void)mf__driver_explain(out, MF_EDRIVER, "hiprtc does not compile the %s kernel%s%s%.80s", mf__kernel_name(w->kind),
+                           mf__is_privileged() ? "" : " (MOONFERRY_HIPRTC_LIBRARY=none does without)",
+                           says ? ": " : "", says ? log : "");
   free(log);
 }
 
