@@ -4,10 +4,7 @@
  * a COOLING one becomes free for the thread that sees its fences done, and a HELD one is the writer's, the reader's or,
  * in `latest`, that of the thread which takes its number out of there. No lock is taken. It must not know what a fence
  * is of. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "core/core.h"
-
-#include <time.h>
 
 enum { FREE, COOLING, HELD };
 
@@ -158,12 +155,6 @@ static int32_t take_now(mf_ring *r) {
   return i >= 0 ? i : atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
 }
 
-static int64_t now_ns(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Waits for the fence of the slot that was given back first. For a moment only where the reader has to look at it, or
  * to give a slot back: then why says so. */
 static void wait_a_while(const mf_ring *r, int64_t ns, mf_error *why) {
@@ -178,9 +169,9 @@ static void wait_a_while(const mf_ring *r, int64_t ns, mf_error *why) {
 
 static int take(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
   mf_error why = {.message = "nobody waited"};
-  const int64_t start = ns > 0 ? now_ns() : 0;
+  const int64_t start = ns > 0 ? mf__clock_ns() : 0;
   *out = take_now(r);
-  for (int64_t left = ns; *out < 0 && left > 0; left = ns == INT64_MAX ? ns : ns - (now_ns() - start)) {
+  for (int64_t left = ns; *out < 0 && left > 0; left = ns == INT64_MAX ? ns : ns - (mf__clock_ns() - start)) {
     wait_a_while(r, left, &why);
     *out = take_now(r);
   }

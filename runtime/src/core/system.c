@@ -30,6 +30,12 @@ const char *mf__environment(const char *name) {
   return mf__is_privileged() ? NULL : getenv(name);
 }
 
+int64_t mf__clock_ns(void) {
+  struct timespec t;
+  (void)clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 #ifdef _WIN32
 
 #include <io.h>

@@ -1,5 +1,5 @@
 /* system.h: what the runtime asks of the operating system beyond C11 and POSIX threads, in the words of neither POSIX
- * nor Windows. Mutexes, condition variables, thread-specific keys, naps and clocks are called by their POSIX names
+ * nor Windows. Mutexes, condition variables and thread-specific keys are called by their POSIX names
  * everywhere, because mingw-w64 has those on Windows. No other file of the runtime may ask which system this is. */
 #ifndef MOONFERRY_SYSTEM_H
 #define MOONFERRY_SYSTEM_H
@@ -71,6 +71,9 @@ void mf__uncancelled_end(int before);
 
 /* Sleeps for less than a second, and is no cancellation point. */
 void mf__nap(int32_t ns);
+
+/* Nanoseconds since some moment, on a clock that nobody sets. */
+int64_t mf__clock_ns(void);
 
 /* Whether the program has privileges that its caller lacks (a set-user-ID program, for one), who therefore must not
  * decide what it does. */

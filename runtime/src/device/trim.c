@@ -4,10 +4,7 @@
  * Invariant: a device is forgotten only while no thread is between enter and leave there and nothing of ours exists
  * that could name anything on it. A call that keeps a stream or an event from one entry to the next counts as a holder
  * meanwhile. */
-#define _POSIX_C_SOURCE 200809L
 #include "device/device.h"
-
-#include <time.h>
 
 static int count_of(const mf__backend *backend) {
   int32_t count = 0;
@@ -120,20 +117,14 @@ static bool is_pending(bool delete) {
   return pending;
 }
 
-static int64_t now_ms(void) {
-  struct timespec t;
-  (void)clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void nap(void) {
   mf__nap(500000);
 }
 
 static int trim_within(int32_t wait_ms, mf_error *err) {
-  const int64_t until = now_ms() + wait_ms;
+  const int64_t until = mf__clock_ns() + (int64_t)wait_ms * 1000000;
   int rc = trim_all(true, err);
-  while (rc == MF_OK && is_pending(true) && now_ms() < until) {
+  while (rc == MF_OK && is_pending(true) && mf__clock_ns() < until) {
     nap();
     rc = trim_all(true, err);
   }
