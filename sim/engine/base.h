@@ -209,6 +209,7 @@ bool sim_owns(const void *object); /* the lock, or what comes with it */
 void sim_sleep_on_change(void); /* waits, without the lock, until some thread has run something */
 void sim_sleep_a_while(long ns); /* the same, for so long at most, less than a second */
 void sim_changed(void);
+uint64_t sim_now(void); /* nanoseconds since some moment, on a clock that nobody sets */
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how);
 int sim_leave(sim_call *c, int raw); /* returns what the program gets: raw, or what a fault made of it */
 void sim_log_detail(const char *format, ...) __attribute__((format(printf, 1, 2)));

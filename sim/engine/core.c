@@ -147,6 +147,12 @@ void sim_sleep_a_while(long ns) {
   (void)pthread_cond_timedwait(&changed, &lock, &until);
 }
 
+uint64_t sim_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 void sim_changed(void) {
   pthread_cond_broadcast(&changed);
 }

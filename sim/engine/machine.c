@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -27,11 +26,7 @@ static size_t nothers, room;
 
 uint64_t sim_process(void) {
   static uint64_t number;
-  struct timespec now;
-  if (number != 0) return number;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const uint64_t began = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-  number = (uint64_t)getpid() << PID_SHIFT | (began & UINT32_MAX);
+  if (number == 0) number = (uint64_t)getpid() << PID_SHIFT | (sim_now() & UINT32_MAX);
   return number;
 }
 

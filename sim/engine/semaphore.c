@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -196,10 +195,8 @@ bool sim_semaphore_blocks(const sim_op *op) {
 
 /* Another process may signal it, too, of which nobody here is told. */
 void sim_semaphore_sleep(sim_op *op) {
-  struct timespec now;
   char made[200];
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const uint64_t at = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  const uint64_t at = sim_now();
   if (op->since == 0) op->since = at;
   if (at - op->since < sim_conf.patience * 1000000000u) {
     sim_sleep_a_while(PAUSE_NS);
