@@ -12,7 +12,7 @@ int core_device_pair(PyObject *pair, DLDevice *out) {
   if (core_int64(PyTuple_GET_ITEM(pair, 0), "a device type", &type) < 0) return -1;
   if (core_int64(PyTuple_GET_ITEM(pair, 1), "a device id", &id) < 0) return -1;
   if (type != (int32_t)type || id != (int32_t)id) {
-    PyErr_SetString(PyExc_ValueError, "a device type or id is out of range");
+    PyErr_Format(PyExc_ValueError, "device is %R; two integers of 32 bits expected, DLPack's of a device", pair);
     return -1;
   }
   *out = (DLDevice){.device_type = (DLDeviceType)type, .device_id = (int32_t)id};

@@ -88,7 +88,7 @@ static int read_dl_device(core_state *state, PyObject *obj, DLDevice *out) {
   if (read_pair(obj, "dl_device", device) < 0) return -1;
   *out = (DLDevice){.device_type = (DLDeviceType)device[0], .device_id = (int32_t)device[1]};
   if (device[0] > 0 && device[0] <= INT32_MAX && device[1] == (int32_t)device[1]) return 0;
-  return core_refuse(state, "__dlpack__: dl_device %R is no device", obj);
+  return core_refuse(state, "__dlpack__: dl_device is %R; a device type of DLPack and an id of 32 bits expected", obj);
 }
 
 static bool is_none(PyObject *obj) {

@@ -154,10 +154,19 @@ def test_own_device_is_a_view(device, copy):
 @pytest.mark.parametrize("copy", [None, False, True])
 def test_other_devices_are_buffer_errors(device, copy):
     is_one = 0 < device[0] < 1 << 31 and device[1] < 1 << 31
-    said = "dl_device" if is_one else f"dl_device {re.escape(repr(device))} is no device"
-    with pytest.raises(BufferError, match=said) as caught:
+    said = "dl_device" if is_one else f"dl_device is {device!r}; a device type of DLPack and an id of 32 bits expected"
+    with pytest.raises(BufferError, match=re.escape(said)) as caught:
         mf.zeros((2,)).__dlpack__(dl_device=device, copy=copy, **VERSIONED)
     assert isinstance(caught.value, mf.ExchangeError) and isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "number, what", [(99, "99, which DLPack 1.3 does not define"), (7, "7 (vulkan), which has no backend here")]
+)
+def test_a_device_type_of_no_backend_is_told_with_those_that_have_one(number, what):
+    ours = "cpu, cuda, cuda_host, cuda_managed, rocm or rocm_host expected"
+    with pytest.raises(mf.ExchangeError, match=re.escape(f"device.device_type is {what}; {ours}")):
+        mf.zeros((2,)).__dlpack__(dl_device=(number, 0))
 
 
 @pytest.mark.parametrize("device", [1, "cpu", (1,), (1, 0, 0), (), ("1", "0"), (1.0, 0), (1, None), {1: 0}])

@@ -73,7 +73,7 @@ def test_a_type_string_may_be_bytes():
 
 PAIR = {"shape": (2,), "data": bytes(8)}
 THERE = {"shape": (2,), "data": (4096, False)}
-EXTENTS, WORDS = "a tuple of integers from 0 expected", "an address and a bool expected"
+EXTENTS, WORDS = "a tuple of integers from 0 to 2**63 - 1 expected", "an address and a bool expected"
 WRONG = [  # what is described, and what is said
     ({**PAIR, "shape": (3,)}, "bytes 0 to 12 are outside the buffer of 8"),
     ({**PAIR, "offset": 4}, "bytes 0 to 8 are outside the buffer of 4"),
@@ -87,7 +87,7 @@ WRONG = [  # what is described, and what is said
       for x in (-4, 9, 2**70, "1", 1.0, True)),
     *(({**PAIR, "shape": x}, f"shape is {x!r}; {EXTENTS}")
       for x in (None, 2, "ab", (-1,), (1.5,), (True,), (2**63,), (None,), {2})),
-    *(({**PAIR, "strides": x}, f"strides is {x!r}; None or a tuple of 1 integers expected")
+    *(({**PAIR, "strides": x}, f"strides is {x!r}; None or a tuple of 1 integers of 64 bits expected")
       for x in (4, (None,), (4, 4), (), ("4",), (2**63,))),
     ({**PAIR, "strides": (6,)}, "strides is (6,); multiples of 4, the bytes of an element, expected"),
     *(({**THERE, "data": x}, f"data is {x!r}; {WORDS}")

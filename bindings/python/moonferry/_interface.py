@@ -46,7 +46,7 @@ class Interface:
     def shape(self) -> tuple[int, ...]:
         shape = _integers(self.get("shape"), 0)
         if shape is None:
-            raise self.refusal("shape", "a tuple of integers from 0")
+            raise self.refusal("shape", "a tuple of integers from 0 to 2**63 - 1")
         return shape
 
     def typestr(self) -> tuple[str, Any]:
@@ -64,7 +64,7 @@ class Interface:
             return None
         strides = _integers(self.get("strides"))
         if strides is None or len(strides) != len(shape):
-            raise self.refusal("strides", f"None or a tuple of {len(shape)} integers")
+            raise self.refusal("strides", f"None or a tuple of {len(shape)} integers of 64 bits")
         if any(extent > 1 and step % itemsize for step, extent in zip(strides, shape)):
             raise self.refusal("strides", f"multiples of {itemsize}, the bytes of an element,")
         return tuple(step // itemsize for step in strides)

@@ -42,14 +42,13 @@ static bool find(int32_t type, mf__device *out) {
   return false;
 }
 
-static int refuse(int32_t type, mf_error *err) {
+int mf__device_type_refuse(int32_t type, mf_error *err) {
+  static const char expected[] = "cpu, cuda, cuda_host, cuda_managed, rocm or rocm_host expected";
   const char *name = mf__device_type_name(type);
   if (name == NULL)
-    return mf__fail(err, MF_EDEVICE, "device.device_type is %d, which DLPack 1.3 does not define", type);
-  return mf__fail(err, MF_EDEVICE,
-                  "device.device_type is %d (%s), which has no backend here; cpu, cuda, cuda_host, cuda_managed, rocm "
-                  "or rocm_host expected",
-                  type, name);
+    return mf__fail(err, MF_EDEVICE, "device.device_type is %d, which DLPack 1.3 does not define; %s", type, expected);
+  return mf__fail(err, MF_EDEVICE, "device.device_type is %d (%s), which has no backend here; %s", type, name,
+                  expected);
 }
 
 /* Counts the GPUs of the type's driver; 1 for the cpu. */
@@ -58,7 +57,7 @@ static int count_gpus(int32_t type, mf__device *device, int32_t *out, mf_error *
   *device = (mf__device){0};
   if (type == kDLCPU) return MF_OK;
   *out = 0;
-  if (type == 0 || !find(type, device)) return refuse(type, err);
+  if (type == 0 || !find(type, device)) return mf__device_type_refuse(type, err);
   const int rc = device->backend->device_count(out, err);
   if (rc == MF_OK || err == NULL) return rc;
   char reason[sizeof err->message];

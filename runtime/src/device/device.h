@@ -21,6 +21,7 @@ int mf__device_resolve(const DLDevice *device, mf__device *out, mf_error *err);
 int mf__device_resolve_label(DLDevice *device, mf__device *out, mf_error *err);
 DLDevice mf__device_name(const mf__device *device);
 const char *mf__device_type_name(int32_t type); /* NULL for a type without a name */
+int mf__device_type_refuse(int32_t type, mf_error *err); /* one that no backend has */
 /* Asks the driver, on a device, where a pointer lies. */
 int mf__pointer_find(const mf__device *at, const void *ptr, mf__device *out, mf_error *err);
 

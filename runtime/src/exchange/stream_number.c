@@ -87,7 +87,7 @@ int mf_stream_from_number(const DLDevice *device, int64_t number, mf_stream *out
   else if (m == HANDLE) *out = number;
   else if (m != REFUSED) *out = names[m];
   else if (row != NULL) rc = refuse_number(device, number, err);
-  else rc = mf__fail(err, MF_EDEVICE, "device.device_type is %d, which has no streams here", (int)device->device_type);
+  else rc = mf__device_type_refuse((int32_t)device->device_type, err);
   return mf__end(rc, __func__, err);
 }
 
