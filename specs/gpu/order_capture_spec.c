@@ -72,7 +72,7 @@ static void streams_of_one_capture_order_each_other(void **state) {
 /* A capture cannot wait for work outside, nor be waited for: both are refused, with the same words, and leave the
  * capture whole. */
 static void captured_and_not_is_refused(void **state) {
-  const char *name = other_device_type() == kDLROCM ? "hip" : "cuda";
+  const char *name = other_device_type() == kDLROCM ? "rocm" : "cuda";
   char words[128];
   (void)state;
   const mf_stream in = stream_new(0), out = stream_new(0);

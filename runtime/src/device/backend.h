@@ -92,7 +92,7 @@ typedef struct mf__external {
  * A slot that fails says so by mf__fail_driver: MF_ENOMEM for the driver's "out of memory", MF_ECAPTURE for what a
  * capture forbids, else MF_EDRIVER. */
 typedef struct mf__backend {
-  const char *name;                /* "cuda" */
+  const char *name;                /* of its devices: "cuda" or "rocm" */
   int32_t index;                   /* in mf__backends */
   mf__gate *gates;                 /* one for each ordinal */
   int32_t types[MF__NSPACES];      /* the DLDeviceType of each space; 0: has none */

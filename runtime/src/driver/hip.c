@@ -267,7 +267,7 @@ static void device_forget(int32_t ordinal) {
 }
 
 const mf__backend mf__backend_hip = {
-    .name = "hip",
+    .name = "rocm",
     .index = MF__INDEX_hip,
     .gates = mf__hip_driver.gates,
     .types = {kDLROCM, kDLROCMHost, 0},
