@@ -121,13 +121,13 @@ static int refuse_device(PyObject *obj, const DLDevice *device) {
   return -1;
 }
 
-/* A Stream's number means the same on pinned and managed memory, unless it is a name, which means device 0's. */
+/* Pinned and managed memory may be used on the streams of any GPU; a name then has to say of which. */
 static int from_stream(PyObject *obj, const DLDevice *device, mf_stream *out) {
   const core_stream *s = as_stream(obj);
   const DLDevice gpu = core_gpu_of(*device);
   const bool named = s->stream == MF_STREAM_DEFAULT || s->stream == MF_STREAM_PER_THREAD;
-  const bool anywhere = core_host_reads(*device) && !named;
-  *out = s->stream;
+  const bool anywhere = core_host_reads(*device);
+  *out = named && anywhere ? MF_STREAM_OF(s->device.device_id, s->stream) : s->stream;
   if (s->device.device_type != gpu.device_type) return refuse_device(obj, device);
   return s->device.device_id == gpu.device_id || anywhere ? 0 : refuse_device(obj, device);
 }

@@ -457,11 +457,10 @@ function stream.none(meaning)
   return MEANING_NAMES[tonumber(C.mf_stream_none())]
 end
 
--- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory. A
--- name says nothing of its device to C, which takes it for device 0's there.
+-- The streams that a device's work may be on: its own, or any of its driver's where all of them reach the memory.
 local function check_reach(place, dl, what)
   local theirs, ours = place.device, dl.device_type
-  local anywhere = device.is_shared(ours) and not NAMES[tonumber(place.stream)]
+  local anywhere = device.is_shared(ours)
   if device.driver(theirs.device_type) ~= device.driver(ours) or not anywhere and theirs.device_id ~= dl.device_id then
     misuse("%s: a stream of %s cannot order memory on %s", what, device.format(theirs), device.format(dl))
   end
@@ -486,6 +485,10 @@ function stream.number_of(value, dl, what, allowed)
   local place = place_of(value, what)
   if dl.device_type ~= CPU then
     check_reach(place, dl, what)
+  end
+  -- Where any GPU's will do, a name has to say of which: MF_STREAM_OF.
+  if device.is_shared(dl.device_type) and NAMES[tonumber(place.stream)] then
+    return -4096LL - 4 * place.device.device_id - place.stream
   end
   return place.stream
 end

@@ -585,6 +585,10 @@ MF_API int mf_device_format(const DLDevice *device, char *buf, size_t cap, mf_er
 #define MF_STREAM_NO_ORDER ((mf_stream)-1)  /* as a consumer: nothing is ordered, and nothing is recorded */
 #define MF_STREAM_HOST ((mf_stream)-2)      /* as a consumer: the host, which waits */
 
+/* MF_STREAM_DEFAULT or MF_STREAM_PER_THREAD of one GPU, by its device_id. Pinned and managed memory may be used on the
+ * streams of any GPU; a name alone means there that of the GPU which was current when the memory was made. */
+#define MF_STREAM_OF(device_id, name) (-4096 - 4 * (mf_stream)(device_id) - (name))
+
 /* mf_stream_create(device, out, err): makes a new stream, which does not wait for the legacy default stream.
  * Owns: the caller must destroy it with mf_stream_destroy. Fails: MF_EDEVICE, MF_EDRIVER, MF_ENOMEM. Threads: any.
  * Standard: none. */

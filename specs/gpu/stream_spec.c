@@ -405,6 +405,48 @@ static void whether_a_stream_is_done(void **state) {
   stream_end(0, s);
 }
 
+/* Memory that every GPU can use, whichever of them was current when it was made. */
+static void a_name_of_one_gpu_is_that_of_no_other(void **state) {
+  const mf_stream names[] = {MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD};
+  (void)state;
+  needs_devices(2);
+  for (uint64_t seed = 0; seed < seeds(10); seed++)
+    for (int home = 0; home < 2; home++)
+      for (int on = 0; on < 2; on++)
+        for (size_t i = 0; i < COUNT(names); i++) {
+          sim_ask_seed(seed);
+          other_current_set(home);
+          mf_tensor *t = create(pinned(), 4096);
+          other_current_set(0);
+          OK(mf_tensor_acquire(t, MF_STREAM_OF(on, names[i]), MF_WRITE, &err));
+          other_fill(on, data_of(t), 3, 4096, names[i]);
+          expect_filled(t, 3);
+          mf_tensor_release(t);
+        }
+}
+
+static void a_name_of_one_gpu_is_checked(void **state) {
+  const mf_stream wrong[] = {MF_STREAM_OF(0, 0), MF_STREAM_OF(0, 3), MF_STREAM_OF(64, 1), INT64_MIN};
+  const mf_request there = {.device = cpu, .stream = MF_STREAM_OF(0, MF_STREAM_DEFAULT)};
+  mf_tensor *t = create(pinned(), 64), *host = create(cpu, 64), *own = create(gpu(0), 64), *out;
+  char said[96];
+  (void)state;
+  for (size_t i = 0; i < COUNT(wrong); i++)
+    REFUSED(mf_tensor_acquire(t, wrong[i], MF_READ, &err), MF_EINVAL, "a name (-2 to 2) or a handle expected");
+  snprintf(said, sizeof said, "stream is one of %s:63; a device_id of 0 to %d expected", is_rocm() ? "rocm" : "cuda",
+           other_devices() - 1);
+  REFUSED(mf_tensor_acquire(t, MF_STREAM_OF(63, MF_STREAM_DEFAULT), MF_READ, &err), MF_EINVAL, said);
+  REFUSED(mf_tensor_acquire(host, there.stream, MF_READ, &err), MF_EINVAL, "the cpu has no streams");
+  OK(mf_tensor_acquire(own, there.stream, MF_READ, &err));
+  if (other_devices() > 1)
+    REFUSED(mf_tensor_acquire(own, MF_STREAM_OF(1, MF_STREAM_DEFAULT), MF_READ, &err), MF_EINVAL, ":1; one of ");
+  OK(mf_tensor_to(own, &there, &out, &err));
+  mf_tensor_release(out);
+  mf_tensor_release(own);
+  mf_tensor_release(host);
+  mf_tensor_release(t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_a_number_means),
@@ -414,6 +456,8 @@ int main(void) {
       SPEC(streams_of_no_device),
       SPEC(names_that_are_no_streams),
       SPEC(streams_of_another_gpu),
+      SPEC(a_name_of_one_gpu_is_that_of_no_other),
+      SPEC(a_name_of_one_gpu_is_checked),
       SPEC(the_current_stream),
       SPEC(a_threads_choice_ends_with_it),
       SPEC(a_thread_that_ends_has_waited_for_its_own_stream),

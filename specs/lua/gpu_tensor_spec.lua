@@ -274,20 +274,38 @@ gpu.describe("pinned and managed memory", function()
     end)
   end
 
-  it("is used on another GPU's stream, but not on one that only has a name there", function()
+  it("is used on another GPU's stream, also on one that has a name", function()
     if not gpu.second then
       return
     end
     for _, place in ipairs { PINNED, gpu.managed } do
       local t, s = mf.zeros(6, "uint8", { device = place }), mf.stream(gpu.second)
-      assert.is_true(rawequal(t, t:acquire(s, "write")))
-      assert.is_true(rawequal(t, t:record(s, "write")))
-      for _, named in ipairs { mf.default_stream(gpu.second), mf.per_thread_stream(gpu.second) } do
-        refuses(("a stream of %s cannot order memory on %s"):format(gpu.second, place), t.acquire, t, named, "write")
+      local named = { mf.default_stream(gpu.second), mf.per_thread_stream(gpu.second), mf.default_stream(D) }
+      for _, on in ipairs { s, unpack(named) } do
+        assert.is_true(rawequal(t, t:acquire(on, "write")))
+        assert.is_true(rawequal(t, t:record(on, "write")))
       end
-      assert.is_true(rawequal(t, t:acquire(mf.default_stream(D), "write")))
       t:close()
       s:close()
+    end
+  end)
+
+  it("waits for the GPU whose stream has the name", function()
+    if not gpu.second then
+      return
+    end
+    for _, place in ipairs { PINNED, gpu.managed } do
+      gpu.seeds(function(seed)
+        local t, there = mf.full(6, seed, "uint8", { device = place }), mf.default_stream(gpu.second)
+        local src = mf.full(6, seed + 1, "uint8", { device = gpu.second })
+        t:acquire(there, "write")
+        t:record(there, "write")
+        mf.with_stream(there, t.copy, t, src)
+        t:acquire("host", "read")
+        assert.are.equal(seed + 1, t:ptr()[0])
+        src:close()
+        t:close()
+      end)
     end
   end)
 

@@ -87,17 +87,42 @@ static int owner_of(const mf__device *device, mf_stream stream, int32_t *ordinal
                   device->ordinal);
 }
 
+/* Whether the number is one of MF_STREAM_OF, whose parts ${out} gets. */
+static bool has_gpu(mf_stream stream, mf__queue *out) {
+  const uint64_t parts = (uint64_t)MF_STREAM_OF(0, 0) - (uint64_t)stream, ordinal = parts / 4;
+  const mf_stream name = (mf_stream)(parts % 4);
+  if (ordinal >= MF__MAX_ORDINALS || (name != MF_STREAM_DEFAULT && name != MF_STREAM_PER_THREAD)) return false;
+  out->ordinal = (int32_t)ordinal;
+  out->stream = name;
+  return true;
+}
+
+static int check_gpu(const mf__device *device, int32_t ordinal, mf_error *err) {
+  const char *name = device->backend->name;
+  int32_t count = 0;
+  (void)device->backend->device_count(&count, NULL); /* the driver is open: it cannot fail */
+  if (ordinal >= count)
+    return mf__fail(err, MF_EINVAL, "stream is one of %s:%d; a device_id of 0 to %d expected", name, ordinal,
+                    count - 1);
+  if (ordinal == device->ordinal || device->space != MF__DEVICE) return MF_OK;
+  return mf__fail(err, MF_EINVAL, "stream is one of %s:%d; one of %s:%d expected", name, ordinal, name,
+                  device->ordinal);
+}
+
 int mf__queue_resolve(const mf__device *device, mf_stream stream, bool check, mf__queue *out, mf_error *err) {
   *out = (mf__queue){.backend = device->backend, .ordinal = device->ordinal, .stream = stream};
-  if (stream < MF_STREAM_HOST)
+  const bool of_gpu = has_gpu(stream, out);
+  if (stream < MF_STREAM_HOST && !of_gpu)
     return mf__fail(err, MF_EINVAL, "stream is %lld; a name (-2 to 2) or a handle expected", (long long)stream);
   if (stream == MF_STREAM_HOST || device->backend == NULL) {
     *out = mf__queue_host();
-    if (device->backend != NULL || stream <= MF_STREAM_CURRENT) return MF_OK;
+    if (device->backend != NULL || (stream <= MF_STREAM_CURRENT && !of_gpu)) return MF_OK;
     return mf__fail(err, MF_EINVAL, "stream is %lld; the cpu has no streams", (long long)stream);
   }
+  const int rc = of_gpu ? check_gpu(device, out->ordinal, err) : MF_OK;
+  if (rc != MF_OK) return rc;
   if (stream == MF_STREAM_CURRENT) out->stream = current(device);
-  if (out->stream == MF_STREAM_PER_THREAD) out->thread = mf__own_stream(device->backend, device->ordinal);
+  if (out->stream == MF_STREAM_PER_THREAD) out->thread = mf__own_stream(device->backend, out->ordinal);
   if (!check || stream <= MF_STREAM_PER_THREAD || stream == current(device)) return MF_OK;
   return owner_of(device, stream, &out->ordinal, err);
 }

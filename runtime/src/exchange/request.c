@@ -58,8 +58,8 @@ static int make_plan(const mf_tensor *t, const mf_request *request, plan *out, m
   out->label = (int)request->device.device_type == 0 ? t->dl.device : request->device;
   rc = mf__device_resolve(&out->label, &target->device, err);
   if (rc != MF_OK) return rc;
-  const bool of_source =
-      target->device.backend == NULL && memory.backend != NULL && request->stream > MF_STREAM_CURRENT;
+  const bool is_named = request->stream > MF_STREAM_CURRENT || request->stream < MF_STREAM_HOST;
+  const bool of_source = target->device.backend == NULL && memory.backend != NULL && is_named;
   rc = queue_for(t, of_source ? &memory : &target->device, request->stream, &target->on, err);
   if (rc != MF_OK) return rc;
   const bool needed = !may_carry(t, out->label, &target->device);

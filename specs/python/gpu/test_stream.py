@@ -407,14 +407,19 @@ def test_wait_refuses_what_is_no_stream(gpu, device, value):
         mf.Stream(device).wait(value)
 
 
-def test_a_name_is_its_devices_and_a_number_everybodys(gpu, device):
-    """On memory of the host, which every device can use."""
-    t = mf.zeros((4,), device=f"{gpu.kind}_host")
-    for name in (mf.Stream.default, mf.Stream.per_thread):
-        t.acquire(name(device))
-        with pytest.raises(ValueError, match=f"stream is .*{gpu.second}.*, but one of {gpu.kind}_host:0 is needed"):
-            t.acquire(name(gpu.second))
-    t.acquire(mf.Stream(gpu.second))
+@pytest.mark.parametrize("home, on", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("made", [mf.Stream.default, mf.Stream.per_thread, mf.Stream], ids=["default", "own", "new"])
+def test_memory_of_the_host_is_used_on_a_stream_of_any_device(gpu, seed, made, on, home):
+    gpu.make_current(home)
+    t = mf.zeros((64,), "uint8", device=f"{gpu.kind}_host")
+    gpu.make_current(on)
+    s = made(f"{gpu.kind}:{on}")
+    t.acquire(s, write=True)
+    gpu.memset(t.data_ptr, 3, 64, s.handle)
+    gpu.make_current(0)
+    t.acquire("host")
+    assert t.tolist() == [3] * 64
+    assert t.to("cpu", stream=s, copy=True).tolist() == [3] * 64
 
 
 OTHERS = {
