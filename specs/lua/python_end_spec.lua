@@ -75,6 +75,14 @@ os.exit(0)
     table.sort(lines)
     assert.are.same({ "a daemon has come", "a function of Lua's", "a thread has come" }, lines)
   end)
+
+  it("lets Lua that an exit function calls go into Python, where no other Lua may any more", function()
+    local text = process.runs(prelude .. [[
+py.import "atexit".register(function() print(pcall(py.eval, "1 + 1")) end)
+print(py.finish())
+]])
+    assert.are.equal("true\t2\ntrue\n", text)
+  end)
 end)
 
 describe("mf_guest_collect and mf_guest_finish", function()
