@@ -11,7 +11,7 @@ import shlex
 import shutil
 import threading
 
-from . import find, schemata
+from . import find, headers
 from .by_python import MEMORY, PYTHON, PythonSpecs, environment, of_device
 from .judge import HANGS, ROOT, WORK, Judge, Spec, build, make
 from .runtime import DEV
@@ -19,6 +19,7 @@ from .runtime import DEV
 BINDINGS = ROOT / "bindings"
 FOLDERS = ("bridge", "lua", "python/lua")
 FILES = [f"{folder}/{path.name}" for folder in FOLDERS for path in sorted((BINDINGS / folder).glob("*.c"))]
+FILES += [f"bridge/{path.name}" for path in sorted((BINDINGS / "bridge").glob("*.h")) if headers.has_functions(path)]
 TARGETS = {"moonferry_bridge": "moonferry_bridge.so", "_lua": "_lua.abi3.so"}
 BUSTED = 'require "busted.runner"({ standalone = false })'
 GPU = ("gpu_python_spec.lua",)
@@ -46,15 +47,17 @@ class Marked:
     def __init__(self, judge, paths):
         self.folder, self.names, objects = WORK / f"marked-{judge.objects}", [], {}
         self.folder.mkdir(exist_ok=True)
+        texts = {path: self.marked(path, judge.kinds) for path in paths}
+        headers.mirror(BINDINGS, self.folder / "bindings", texts)
         for path in paths:
-            source = self.folder / find.as_file(path)
-            text, names, _ = schemata.write(find.finder_of(path, judge.kinds), [], mark=len(self.names))
-            source.write_text(text)
-            for command in judge.compilers("dev", path, source, self.folder):
-                make(source.with_suffix(".o"), command[: command.index("-o")] + command[command.index("-o") + 2 :])
-            objects[path] = source.with_suffix(".o")
-            self.names += [f"{find.listed_as(path)} {name}" for name in names]
+            if path.suffix == ".c":
+                objects[path] = judge.compile(path, texts[path], self.folder)
         self.where = judge.link_package(self.folder, objects)
+
+    def marked(self, path, kinds):
+        text, names = headers.marked(path, kinds, len(self.names))
+        self.names += [f"{find.listed_as(path)} {name}" for name in names]
+        return text
 
     def reached_by(self, marks):
         return [name for name, mark in zip(self.names, marks) if mark]
@@ -138,16 +141,34 @@ class Bridge(Judge):
         return {name.split()[1] for name in self.known[spec.name] if name.split()[0] == find.listed_as(path)}
 
     def compilers(self, kind, path, source, folder):
-        """By the build's own words, without link-time optimization."""
-        for entry in self.commands:
-            if entry["file"] == str(path):
-                words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
-                words[words.index("-c") + 1] = source
-                words[words.index("-o") + 1] = folder / "mutants.o"
-                yield [*words, "-O1", "-w", "-D_GNU_SOURCE", f"-I{path.parent}", "-fmax-errors=0"]
+        """Of a header, as the first file that includes it."""
+        words = self.words(path if path.suffix == ".c" else self.includers(path)[0])
+        what = ["-c", source, "-o", folder / "mutants.o"] if path.suffix == ".c" else ["-fsyntax-only", source]
+        yield [*words, f"-I{path.parent}", "-fmax-errors=0", *what]
+
+    def words(self, path):
+        """The build's own, without link-time optimization."""
+        entry = next(entry for entry in self.commands if entry["file"] == str(path))
+        words = [w for w in shlex.split(entry["command"]) if w != "-Werror" and not w.startswith("-flto")]
+        del words[words.index("-c") : words.index("-c") + 2], words[words.index("-o") : words.index("-o") + 2]
+        return [*words, "-O1", "-w", "-D_GNU_SOURCE"]
+
+    def compile(self, path, text, folder):
+        """The file with another text, beside a mirror of the headers."""
+        source = folder / "bindings" / path.relative_to(BINDINGS)
+        headers.write(source, text)
+        make(source.with_suffix(".o"), [*self.words(path), "-c", source])
+        return source.with_suffix(".o")
+
+    def includers(self, path):
+        sources = [path for folder in self.folders for path in sorted((BINDINGS / folder).glob("*.c"))]
+        return headers.includers(path, sources, BINDINGS)
 
     def link_mutants(self, kind, path, folder):
-        return self.link_package(folder, {path: folder / "mutants.o"})
+        if path.suffix == ".c":
+            return self.link_package(folder, {path: folder / "mutants.o"})
+        headers.mirror(BINDINGS, folder / "bindings", {path: (folder / "mutants.h").read_text()})
+        return self.link_package(folder, {s: self.compile(s, s.read_text(), folder) for s in self.includers(path)})
 
     def object_of(self, path):
         """As the build links it."""

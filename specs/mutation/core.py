@@ -16,6 +16,7 @@ FILES = [f"{name}.c" for name in (
     "args arrow ask buffer capi close copy create current device errors export format graphics hold import index "
     "methods module nested operators order producer raw ring ring_create scalar stream table tensor view".split()
 )]  # fmt: skip
+FILES += [f"{name}.h" for name in "answer aside close core free_threads".split()]
 UNASKED = [f"test_{name}.py" for name in (
     "abi3 dlpack_header editor engine free_threads gl gl_order jax late_load love mpi names package reference worker"
     .split()

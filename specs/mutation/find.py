@@ -2,7 +2,8 @@
 
 Responsible for: finding the places, in whatever form they are written: every call (as a statement, an operand, an
 initialiser, what is returned), every comparison, every && || and !, every constant that a condition compares with or
-that says which stream, space or use is meant, every true and false, and every store but the first to a variable.
+that says which stream, space or use is meant, every true and false, and every store but the first to a variable; on
+request each memory order.
 Invariant: a mutant's place is the function, what is mutated there, and which occurrence of it in the function this is,
 so that a change elsewhere in the file leaves it as it was.
 Must not know: what any of it means.
@@ -21,6 +22,12 @@ NAMES = {
     "MF_STREAM_HOST": "MF_STREAM_NO_ORDER", "MF__DEVICE": "MF__PINNED", "MF__PINNED": "MF__DEVICE",
     "MF__MANAGED": "MF__PINNED", "MF_READ": "MF_WRITE", "MF_WRITE": "MF_READ",
 }  # fmt: skip
+# The orders that promise less. One of two promises is broken at a time.
+ORDERS = {
+    "memory_order_acquire": ["memory_order_relaxed"],
+    "memory_order_release": ["memory_order_relaxed"],
+    "memory_order_acq_rel": ["memory_order_acquire", "memory_order_release"],
+}
 # A status that is compared with one of these is ignored instead.
 GOOD = {"MF_OK", "CUDA_SUCCESS", "hipSuccess"}
 # Calls that only make or look at words, and what looks like a call and is none.
@@ -174,9 +181,9 @@ def declared(paths):
 class Finder(Places):
     """The places of one file in C."""
 
-    def __init__(self, path, kinds):
+    def __init__(self, path, kinds, has_orders=False):
         super().__init__(path)
-        self.kinds = kinds
+        self.kinds, self.has_orders = kinds, has_orders
         self.tokens = [(m[0], m.start(), m.end()) for m in TOKEN.finditer(blank(of_this_system(self.text)))]
 
     def span(self, first, last):
@@ -306,15 +313,20 @@ class Finder(Places):
             first += 2
         return self.tokens[first + 1][0] == "(" and matching(self.tokens, first + 1) == last
 
+    def orders(self, function, first, last):
+        for token, start, end in self.tokens[first:last]:
+            for less in ORDERS.get(token, []) if self.has_orders else []:
+                yield self.mutant(function, token, start, end, less)
+
     def all(self):
         for function, first, last in functions(self.tokens):
-            for find in (self.calls, self.operators, self.stores):
+            for find in (self.calls, self.operators, self.stores, self.orders):
                 yield from find(function, first, last)
 
 
-def finder_of(path, kinds):
+def finder_of(path, kinds, has_orders=False):
     """A static function of the file may have the name of another file's."""
-    return Finder(path, {**kinds, **declared([path])})
+    return Finder(path, {**kinds, **declared([path])}, has_orders)
 
 
 def mutants_of(path, kinds):

@@ -139,13 +139,13 @@ def is_named_like(spec, path):
 
 
 class Mutated:
-    """The library with all mutants of a file."""
+    """The library with all mutants of a file; of a header, in every file that includes it."""
 
     def __init__(self, judge, path, kind):
         self.folder = WORK / f"{kind}-{find.as_file(path)}"
         self.folder.mkdir(exist_ok=True)
         self.no_code = set()
-        source = self.folder / "mutants.c"
+        source = self.folder / f"mutants{path.suffix}"
         finder = judge.finder_of(path, judge.kinds)
         for command in judge.compilers(kind, path, source, self.folder):
             self.names = self.compile(finder, source, command)

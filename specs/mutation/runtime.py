@@ -5,14 +5,16 @@ that use it. What has to do with threads and no spec of build/dev notices is jud
 have several.
 """
 
+import functools
 import json
 import os
 import re
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import find, owning, schemata
+from . import find, headers, owning, schemata
 from .judge import ROOT, WORK, Judge, Spec, is_newer, make
 
 SOURCES = ROOT / "runtime" / "src"
@@ -25,10 +27,24 @@ NUMBERS = {
     "cuda_text.c": "the text of kernels that copy",
     "dtype.c": "a table of names",
     "error.c": "words of an error, in the caller's struct",
+    "hip_copy.h": "the text of kernels for HIP",
+    "hip_number.h": "the text of kernels for HIP",
     "hip_text.c": "the text of kernels for HIP",
+    "hip_thread.h": "the text of kernels for HIP",
+    "hip_walk.h": "the text of kernels for HIP",
     "kernels_avx2.c": "rows of numbers, for processors that not every machine has",
     "kernels_avx512.c": "rows of numbers, for processors that not every machine has",
     "kernels_base.c": "rows of numbers",
+    "kernels.h": "rows of numbers",
+    "kernels_bf16.h": "rows of numbers",
+    "kernels_convert.h": "rows of numbers",
+    "kernels_half.h": "rows of numbers",
+    "kernels_long.h": "rows of numbers",
+    "kernels_narrow.h": "rows of numbers",
+    "kernels_packed.h": "rows of numbers",
+    "kernels_saturate.h": "rows of numbers",
+    "kernels_wide.h": "rows of numbers",
+    "lanes.h": "rows of numbers",
     "layout.c": "shapes and strides",
     "number.c": "bits of small floats",
     "packed.c": "elements of less than a byte as bytes",
@@ -78,9 +94,13 @@ REACHED = WORK / "reached.json"  # which functions each spec comes to, and how l
 FUNCTIONS = 128  # of a file at most
 
 
+def with_functions(sources):
+    return sorted(p for p in sources.rglob("*.[ch]") if p.suffix == ".c" or headers.has_functions(p))
+
+
 def judged(sources):
     """The files of a folder that are judged, and what is wrong with NUMBERS."""
-    paths = sorted(sources.rglob("*.c"))
+    paths = with_functions(sources)
     texts = {path: find.blank(path.read_text()) for path in paths if path.name in NUMBERS}
     wrong = [f"NUMBERS has {path.name}, in which {found[0]} is" for path, text in texts.items()
              if (found := owning.WORDS.search(text))]  # fmt: skip
@@ -114,11 +134,14 @@ def of_instruction_set(source):
 class Runtime(Judge):
     """The library, whole, and its C specs."""
 
+    finder_of = staticmethod(functools.partial(find.finder_of, has_orders=True))
+
     def __init__(self):
         sources = [*SOURCES.rglob("*.h"), *SOURCES.rglob("*.c"), ROOT / "runtime/include/moonferry.h"]
         super().__init__(find.declared(sources))
         folders = [SOURCES, ROOT / "runtime" / "include", ROOT / "sim" / "include", DEV / "include"]
         self.shared = [p for folder in folders for p in folder.rglob("*.h")]
+        self.headers = [p for p in with_functions(SOURCES) if p.suffix == ".h" and p.name not in NUMBERS]
         self.owners = owning.Owners(owning.sources(sorted(SOURCES.rglob("*.c")), [SOURCES / "core" / "simd.h"]))
         self.objects, self.functions = {}, {}
         self.known = {}
@@ -140,22 +163,39 @@ class Runtime(Judge):
 
     def mutants_of(self, path):
         found = super().mutants_of(path)
-        if path.name not in MIXED or self.finder_of is not find.finder_of:
+        if path.name not in MIXED or self.finder_of is not Runtime.finder_of:
             return found
         spans = self.owners.spans(path.name)
         return [m for m in found if any(m.function == f and begin <= m.start < end for f, begin, end in spans)]
 
     def builds_for(self, mutant):
+        """The processors that we judge on keep most memory orders by themselves: TSan alone sees one."""
+        if mutant.what in find.ORDERS:
+            return ["tsan"]
         return KINDS if OF_THREADS.search(mutant.old + mutant.what) else ["dev"]
 
     def compilers(self, kind, path, source, folder):
-        return [["cc", *FLAGS, *KINDS[kind], "-fmax-errors=0", "-c", source, "-o", folder / "mutants.o"]]
+        what = ["-fsyntax-only", source] if path.suffix == ".h" else ["-c", source, "-o", folder / "mutants.o"]
+        return [["cc", *FLAGS, *KINDS[kind], "-fmax-errors=0", *what]]
 
     def link_mutants(self, kind, path, folder):
         library = folder / "libmoonferry.so.0"
-        objects = self.objects_of(kind)
-        self.link(kind, [folder / "mutants.o", *(o for n, o in objects.items() if n != path.name)], library)
+        mine = {path.name: folder / "mutants.o"} if path.suffix == ".c" else self.includers(kind, path, folder)
+        self.link(kind, {**self.objects_of(kind), **mine}.values(), library)
         return library
+
+    def includers(self, kind, path, folder):
+        """The files that include the header, compiled with its mutants."""
+        headers.mirror(SOURCES, folder / "src", {path: (folder / "mutants.h").read_text()})
+        sources = [s for s in sorted(SOURCES.rglob("*.c")) if s.name not in NUMBERS]
+        made = {s.name: (s, folder / f"{s.name}.o") for s in headers.includers(path, sources, SOURCES)}
+
+        def compile(source, output):
+            make(output, ["cc", f"-I{folder / 'src'}", *FLAGS, *KINDS[kind], "-c", source])
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda entry: compile(*entry), made.values()))
+        return {name: output for name, (_, output) in made.items()}
 
     def objects_of(self, kind):
         """Of the files without mutations, whose functions note that they are called."""
@@ -165,19 +205,32 @@ class Runtime(Judge):
             folder = WORK / kind
             folder.mkdir(exist_ok=True)
             sources = sorted(SOURCES.rglob("*.c"))
+            self.mark_headers(folder, len(sources))
             self.objects[kind] = {s.name: self.object_of(kind, s, i, folder) for i, s in enumerate(sources)}
         return self.objects[kind]
+
+    def mark_headers(self, folder, index):
+        """They have their marks behind those of the files."""
+        texts = {}
+        for i, path in enumerate(self.headers, index):
+            texts[path], names = headers.marked(path, self.kinds, FUNCTIONS * i)
+            self.note_marks(path, i, names)
+        headers.mirror(SOURCES, folder / "src", texts)
+
+    def note_marks(self, path, index, names):
+        self.functions[path.name] = FUNCTIONS * index, names
+        if len(names) > FUNCTIONS or FUNCTIONS * (index + 1) > schemata.MARKS_NBYTES:
+            sys.exit(f"{path.name}, file {index} with {len(names)} functions, has too few marks")
 
     def object_of(self, kind, source, index, folder):
         """Each file has FUNCTIONS marks; those of NUMBERS use none."""
         output, text = folder / f"{source.name}.o", folder / source.name
-        command = ["cc", *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", text]
+        include = f"-I{folder / 'src'}"
+        command = ["cc", include, *FLAGS, *KINDS[kind], *of_instruction_set(source), "-c", text]
         written, names = f'#include "{source}"\n', []
         if source.name not in NUMBERS:
             written, names, _ = schemata.write(find.finder_of(source, self.kinds), [], mark=FUNCTIONS * index)
-        self.functions[source.name] = FUNCTIONS * index, names
-        if len(names) > FUNCTIONS or FUNCTIONS * (index + 1) > schemata.MARKS_NBYTES:
-            sys.exit(f"{source.name}, file {index} with {len(names)} functions, has too few marks")
+        self.note_marks(source, index, names)
         written = f"/* {' '.join(map(str, command))} */\n{written}"
         if not text.exists() or text.read_text() != written:
             text.write_text(written)
@@ -206,7 +259,9 @@ class Runtime(Judge):
         with self.preparing:
             library = self.library(kind)
         program = Path(spec.command[0]).stat().st_mtime
-        objects = {name: output.stat().st_mtime for name, output in self.objects[kind].items()}
+        marked = {path.name: WORK / kind / "src" / path.relative_to(SOURCES) for path in self.headers}
+        made = {**self.objects[kind], **marked}
+        objects = {name: output.stat().st_mtime for name, output in made.items()}
         known = self.known.get(spec.name)
         if known is None or known["program"] != program or known["objects"].get(path.name) != objects[path.name]:
             marks = spec.measure(library, WORK / f"reached-{threading.get_ident()}", seconds)

@@ -13,6 +13,8 @@ from . import find
 MARKS_NBYTES = 1 << 14  # one mark for each function
 # The constructor comes before those of the sources, which may call the file's functions.
 BEGIN = """
+#ifndef MUTANT__BEGIN /* a file may include headers that have this, too */
+#define MUTANT__BEGIN
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@ __attribute__((constructor(101))) static void mutant__begin(void) {
   close(file);
   if (map != MAP_FAILED) mutant__reached = map;
 }
+#endif
 """.replace("MARKS_NBYTES", str(MARKS_NBYTES))
 
 
@@ -98,11 +101,14 @@ def copy_of(text, function, number, start=None, end=None, new=""):
     return f"{head}{function.name}__m{number}{body}\n"
 
 
+UNSEEN = '__attribute__((no_sanitize("thread")))'  # TSan would take three times as long
+
+
 def dispatcher(text, function, numbers, index):
     head = text[function.start : function.brace]
     call = ", ".join(function.arguments)
     mark = f"  if (mutant__reached != NULL) __atomic_store_n(&mutant__reached[{index}], 1, __ATOMIC_RELAXED);"
-    lines = [f"{head}{{", mark, "  switch (mutant__number) {"]
+    lines = [f"{UNSEEN} {head}{{", mark, "  switch (mutant__number) {"]
     for number in [*numbers, "default"]:
         label, of = ("default", 0) if number == "default" else (f"case {number}", number)
         give = f"return {function.name}__m{of}({call});"
