@@ -74,7 +74,7 @@ NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype layout seams".split()
 OF_LOOPS = "blocks.c cast.c copy.c shared_walk.c simd.c tiles.c workers.c".split()
 LOOPS = dict.fromkeys(("kernel_spec", "stream_spec"), OF_LOOPS)
 THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
-THREADED_ON_HOST = "fence fence_threads gl ring threads workers".split()
+THREADED_ON_HOST = "fence fence_threads gl handover ring threads workers".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
 # Shapes, not order: asked about these files alone.
@@ -278,18 +278,18 @@ class Runtime(Judge):
         super().remember()
         REACHED.write_text(json.dumps(dict(self.known)))
 
-    def inside(self):
+    def inside(self, kind, names="*"):
         """The programs that look inside, linked with the library instead of its sources."""
-        library, headers = self.library("dev"), (ROOT / "specs" / "gpu").glob("*.h")
+        library, headers = self.library(kind), (ROOT / "specs" / "gpu").glob("*.h")
         shared = [*self.shared, *headers]
-        for source in sorted((ROOT / "specs" / "gpu").glob("*_spec.c")):
+        for source in sorted((ROOT / "specs" / "gpu").glob(f"{names}_spec.c")):
             if '#include "spec.h"' not in source.read_text():
                 continue
             for device, (_, name) in DRIVERS.items():
                 if OF_ONE.get(source.stem, device) != device:
                     continue
-                program = WORK / f"{source.stem}_{device}"
-                flags = ["-DSPEC_HIP"] if name == "HIP" else []
+                program = WORK / kind / f"{source.stem}_{device}"
+                flags = KINDS[kind] + (["-DSPEC_HIP"] if name == "HIP" else [])
                 if not is_newer(program, [source, *shared]):
                     make(program, ["cc", *FLAGS, *flags, source, library, "-lcmocka", "-ldl", "-lpthread", "-lm"])
                 yield device, program
@@ -298,7 +298,7 @@ class Runtime(Judge):
         host = [p for p in sorted((DEV / "specs").glob("*_spec")) if not p.name.startswith(("gpu_", "sim_"))]
         specs = [DeviceSpec(p.name, [p], {}) for p in host if p.name not in NOT_ASKED_ON_HOST]
         programs = [(d, p) for d in DRIVERS for p in sorted((DEV / "specs").glob("gpu_*_spec"))]
-        for device, program in [*self.inside(), *programs]:
+        for device, program in [*self.inside("dev"), *programs]:
             if program.stem not in UNASKED:
                 specs.append(self.on_device(device, program, f"{program.name} on {device}"))
             if program.stem in WITHOUT_KERNELS:
@@ -311,8 +311,9 @@ class Runtime(Judge):
 
     def tsan_specs(self):
         env = {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT}/specs/tsan.supp"}
-        programs = [TSAN / "specs" / f"gpu_{name}_spec" for name in THREADED]
-        specs = [self.on_device(d, p, f"{p.name} on {d} under tsan", env) for d in DRIVERS for p in programs]
+        programs = [(d, TSAN / "specs" / f"gpu_{name}_spec") for d in DRIVERS for name in THREADED]
+        programs += self.inside("tsan", "handover")
+        specs = [self.on_device(d, p, f"{p.name} on {d} under tsan", env) for d, p in programs]
         host = [f"{name}_spec" for name in THREADED_ON_HOST]
         return [*specs, *(DeviceSpec(f"{name} under tsan", [TSAN / "specs" / name], env) for name in host)]
 

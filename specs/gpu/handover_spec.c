@@ -1,0 +1,211 @@
+/* handover_spec.c: what one thread did on a device before it gave something back, or said that something is so, the
+ * next thread sees. */
+#include "../c/turns.h"
+#include "device/block.h"
+#include "spec.h"
+
+static mf_stream stream;
+static mf__queue on;
+static mf_tensor *memory;
+
+static DLDevice device0(void) {
+  return (DLDevice){(DLDeviceType)gpu->types[MF__DEVICE], 0};
+}
+
+static mf__usage write_use(void) {
+  return (mf__usage){.record = mf__tensor_record(memory), .write = true};
+}
+
+/* A device's gate */
+
+static mf__gate *gate(void) {
+  return &gpu->gates[0];
+}
+
+static void *go_in_twice(void *unused) {
+  (void)unused;
+  mf__gate_enter(gate());
+  data = 1;
+  mf__gate_leave(gate());
+  give_turn(1);
+  wait_for_turn(2);
+  mf__gate_enter(gate());
+  CHECK(data == 2);
+  mf__gate_leave(gate());
+  return NULL;
+}
+
+static void who_shuts_a_device_sees_what_was_done_inside(void **state) {
+  (void)state;
+  const pthread_t thread = begin_thread(go_in_twice);
+  wait_for_turn(1);
+  assert_true(mf__device_shut(gpu, 0));
+  assert_int_equal(data, 1);
+  data = 2;
+  mf__device_open(gpu, 0);
+  give_turn(2);
+  end_thread(thread);
+}
+
+/* A memory's record */
+
+static void *use_and_let_use(void *unused) {
+  (void)unused;
+  mf__usage use = write_use();
+  CHECK(mf__order_use(&on, &use, &err) == MF_OK);
+  give_turn(1);
+  wait_for_turn(2);
+  CHECK(mf__order_repeat(&on, &use));
+  give_turn(3);
+  return NULL;
+}
+
+static void who_has_a_record_sees_what_the_last_one_entered(void **state) {
+  (void)state;
+  mf__usage use = write_use();
+  const pthread_t thread = begin_thread(use_and_let_use);
+  wait_for_turn(1);
+  assert_true(mf__order_repeat(&on, &use));
+  give_turn(2);
+  wait_for_turn(3);
+  OK(mf__order_use(&on, &use, &err));
+  end_thread(thread);
+}
+
+static void *write_alone(void *unused) {
+  (void)unused;
+  mf__usage use = write_use();
+  use.grants = true;
+  CHECK(mf__order_use(&on, &use, &err) == MF_OK);
+  data = 1;
+  CHECK(mf__order_repeat(&on, &use));
+  return NULL;
+}
+
+static void who_finds_a_sole_writer_sees_what_it_did(void **state) {
+  (void)state;
+  const pthread_t thread = begin_thread(write_alone);
+  while (!mf__order_is_sole_writer(mf__tensor_record(memory), stream)) sched_yield();
+  assert_int_equal(data, 1);
+  end_thread(thread);
+}
+
+static mf__block *block(void) {
+  return mf__tensor_record(memory)->block;
+}
+
+static void *set_owner(void *unused) {
+  (void)unused;
+  mf__owned_set(block(), memory->storage);
+  give_turn(1);
+  wait_for_turn(2);
+  mf__owned_set(block(), memory->storage);
+  return NULL;
+}
+
+static void who_sets_an_owner_sees_the_former_one(void **state) {
+  (void)state;
+  const pthread_t thread = begin_thread(set_owner);
+  wait_for_turn(1);
+  mf__owned_set(block(), memory->storage);
+  give_turn(2);
+  end_thread(thread);
+}
+
+/* What waits for the device */
+
+static void note_end(void *record) {
+  mf__record_free(record);
+  data = 1;
+}
+
+static void *retire_and_end(void *unused) {
+  const mf__device device = {.backend = gpu, .space = MF__DEVICE};
+  const DLDevice named = device0();
+  mf__record *record = NULL;
+  (void)unused;
+  CHECK(mf__record_create(&device, &record, &err) == MF_OK);
+  mf__usage use = {.record = record, .write = true};
+  CHECK(mf__order_use(&on, &use, &err) == MF_OK);
+  record->entries[0].destroyed = true; /* so only a wait for the whole device tells that its work is done */
+  record->entries[0].waits = mf__device_waits(gpu, 0);
+  mf__retire(record, note_end, record);
+  give_turn(1);
+  CHECK(mf_device_synchronize(&named, &err) == MF_OK);
+  return NULL;
+}
+
+static void who_finds_that_nothing_waits_sees_how_it_ended(void **state) {
+  (void)state;
+  const pthread_t thread = begin_thread(retire_and_end);
+  wait_for_turn(1);
+  while (mf__retire_waits(gpu)) sched_yield();
+  assert_int_equal(data, 1);
+  end_thread(thread);
+}
+
+static int64_t held;
+
+static void *hold(void *unused) {
+  (void)unused;
+  data = 1;
+  mf__holders_add(gpu, 1);
+  give_turn(1);
+  return NULL;
+}
+
+static void who_counts_holders_sees_what_they_did(void **state) {
+  (void)state;
+  held = mf__holders(gpu);
+  const pthread_t thread = begin_thread(hold);
+  while (mf__holders(gpu) == held) sched_yield();
+  assert_int_equal(data, 1);
+  end_thread(thread);
+  mf__holders_add(gpu, -1);
+}
+
+static void who_is_counted_later_sees_what_the_first_did(void **state) {
+  (void)state;
+  const pthread_t thread = begin_thread(hold);
+  wait_for_turn(1);
+  mf__holders_add(gpu, -1);
+  assert_int_equal(data, 1);
+  end_thread(thread);
+}
+
+static int begin(void **state) {
+  const DLDevice device = device0();
+  const DLTensor like = {.device = device, .dtype = {kDLUInt, 8, 1}};
+  (void)state;
+  OK(mf_stream_create(&device, &stream, &err));
+  OK(mf__queue_resolve(&(mf__device){.backend = gpu, .space = MF__DEVICE}, stream, false, &on, &err));
+  OK(mf_tensor_create(&like, 0, &memory, &err));
+  return 0;
+}
+
+static int end(void **state) {
+  const DLDevice device = device0();
+  (void)state;
+  mf_tensor_release(memory);
+  OK(mf_stream_destroy(&device, stream, &err));
+  OK(mf_pool_trim(&device, &err));
+  OK(mf_device_synchronize(&device, &err));
+  expect_empty_ledger();
+  expect_clean_driver();
+  return 0;
+}
+
+#define SPEC(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      SPEC(who_shuts_a_device_sees_what_was_done_inside),
+      SPEC(who_has_a_record_sees_what_the_last_one_entered),
+      SPEC(who_finds_a_sole_writer_sees_what_it_did),
+      SPEC(who_sets_an_owner_sees_the_former_one),
+      SPEC(who_finds_that_nothing_waits_sees_how_it_ended),
+      SPEC(who_counts_holders_sees_what_they_did),
+      SPEC(who_is_counted_later_sees_what_the_first_did),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
