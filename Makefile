@@ -36,7 +36,8 @@ seams: build ## what can happen inside of a call, with each public operation: ma
 
 test-sanitizers: build ## every spec under the sanitizers; `make test` has a share, another one with each commit
 	@.venv/bin/python specs/run --whole --only "python asan+ubsan" "lua asan+ubsan" "c asan+ubsan" "c tsan" "cli asan+ubsan" \
-	  "life asan+ubsan" "sim asan+ubsan" "sim tsan" "gpu cuda asan+ubsan" "gpu rocm asan+ubsan" "gpu cuda tsan" "gpu rocm tsan" "seams host tsan"
+	  "life asan+ubsan" "sim asan+ubsan" "sim tsan" "gpu cuda asan+ubsan" "gpu rocm asan+ubsan" \
+	  "gpu cuda tsan" "gpu rocm tsan" "seams host tsan"
 
 lint: build ## only the style checks
 	@.venv/bin/python specs/run --only lint

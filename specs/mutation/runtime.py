@@ -231,9 +231,7 @@ class Runtime(Judge):
         if source.name not in NUMBERS:
             written, names, _ = schemata.write(find.finder_of(source, self.kinds), [], mark=FUNCTIONS * index)
         self.note_marks(source, index, names)
-        written = f"/* {' '.join(map(str, command))} */\n{written}"
-        if not text.exists() or text.read_text() != written:
-            text.write_text(written)
+        headers.write(text, f"/* {' '.join(map(str, command))} */\n{written}")
         if not is_newer(output, [text, source, *self.shared]):
             make(output, command)
         return output

@@ -1,6 +1,6 @@
 /* system.h: what the runtime asks of the operating system beyond C11 and POSIX threads, in the words of neither POSIX
- * nor Windows. Mutexes, condition variables and thread-specific keys are called by their POSIX names
- * everywhere, because mingw-w64 has those on Windows. No other file of the runtime may ask which system this is. */
+ * nor Windows. Mutexes, condition variables and thread-specific keys are called by their POSIX names everywhere,
+ * because mingw-w64 has those on Windows. No other file of the runtime may ask which system this is. */
 #ifndef MOONFERRY_SYSTEM_H
 #define MOONFERRY_SYSTEM_H
 
