@@ -20,6 +20,7 @@ import devices  # noqa: E402
 import expected  # noqa: E402
 import programs  # noqa: E402
 import shares  # noqa: E402
+from mutation import runtime  # noqa: E402
 
 BUILD = os.environ.get("MOONFERRY_BUILD", str(SPECS.parent / "build" / "dev"))
 
@@ -97,20 +98,28 @@ CASE = '<testsuite><testcase name="a_spec">{}</testcase></testsuite>'
 
 
 def test_a_suite_of_which_nothing_passed_has_failed(run):
-    assert run.run_suite("empty", None, run.Result).failures == [("empty", "nothing of it passed")]
-    assert not run.run_suite("one", None, lambda: result_of(run, passed=1)).failures
+    assert run.run_suite("empty", "", run.Result).failures == [("empty", "nothing of it passed")]
+    assert not run.run_suite("one", "", lambda: result_of(run, passed=1)).failures
 
 
 def test_a_suite_that_only_skips_has_failed_although_the_skip_is_listed(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SKIPS", skips(tmp_path, "gpu: no GPU"))
-    result = run.run_suite("gpu", None, lambda: result_of(run, skipped=[("t", "no GPU")]))
+    result = run.run_suite("gpu", "", lambda: result_of(run, skipped=[("t", "no GPU")]))
     assert result.failures == [("gpu", "nothing of it passed")]
+
+
+def test_a_suite_begins_when_all_its_builds_are_there(run, monkeypatch):
+    there = []
+    monkeypatch.setattr(run, "need_build", there.append)
+    assert run.run_suite("two", "dev tsan", lambda: result_of(run, passed=len(there))).passed == 2
+    builds = {name: presets.split() for name, presets, *_ in run.suites(1)}
+    assert builds["mutants"] == [*runtime.BUILDS] and builds["headers"] == []
 
 
 def test_a_skip_that_is_not_listed_fails(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "SKIPS", skips(tmp_path, "other: no network", "suite: it is *day"))
     made = result_of(run, passed=1, skipped=[("a", "no network"), ("b", "no\nnetwork "), ("c", "it is Sunday")])
-    result = run.run_suite("suite", None, lambda: made)
+    result = run.run_suite("suite", "", lambda: made)
     assert [name for name, _ in result.failures] == ["a", "b"]
     assert "suite: no network" in result.failures[0][1]
 
@@ -264,7 +273,7 @@ def test_a_lua_file_without_tests_has_failed(run, monkeypatch):
 def test_peers_that_cannot_be_installed_fail_the_suite(run, tmp_path, monkeypatch):
     script = program(tmp_path, "echo no network; exit 1")
     monkeypatch.setattr(checks, "PEERS", (script,))
-    [(_, said)] = run.run_suite("gpu", None, checks.install_peers).failures
+    [(_, said)] = run.run_suite("gpu", "", checks.install_peers).failures
     assert "no network" in said and "it ended with 1" in said
 
 
