@@ -344,6 +344,54 @@ static void who_publishes_for_another_sees_the_slot(void **state) {
   mf_ring_release(ring);
 }
 
+/* OpenGL's context */
+
+static mf_gl *gl;
+
+static void *some_context(void) {
+  static _Thread_local bool is_made;
+  if (is_made) return NULL; /* current while the object is made, and no longer */
+  is_made = true;
+  return &numbers[0];
+}
+
+static void *no_sync(uint32_t condition, uint32_t flags) {
+  (void)condition;
+  (void)flags;
+  return NULL;
+}
+
+static uint32_t no_wait(void *sync, uint32_t flags, uint64_t timeout_ns) {
+  (void)sync;
+  (void)flags;
+  (void)timeout_ns;
+  return 0;
+}
+
+static void nothing_to_delete(void *sync) {
+  (void)sync;
+}
+
+static void *finish_and_end(void *unused) {
+  (void)unused;
+  data = 1;
+  mf_gl_end(gl);
+  return NULL;
+}
+
+static void who_finds_a_context_ended_sees_what_was_done_before(void **state) {
+  const mf_gl_calls calls = {no_sync, no_wait, nothing_to_delete, some_context};
+  mf_fence fence;
+  (void)state;
+  OK(mf_gl_create(&calls, &gl, &spec_err));
+  const pthread_t thread = begin_thread(finish_and_end);
+  do assert_int_equal(mf_gl_fence(gl, &fence, &spec_err), MF_EINVAL);
+  while (strstr(spec_err.message, "has ended") == NULL);
+  assert_int_equal(data, 1);
+  end_thread(thread);
+  mf_gl_release(gl);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(the_last_reference_sees_what_the_others_did),
@@ -359,6 +407,7 @@ int main(void) {
       SPEC(who_takes_a_slot_sees_what_was_done_there),
       SPEC(who_writes_next_sees_what_the_last_writer_did),
       SPEC(who_publishes_for_another_sees_the_slot),
+      SPEC(who_finds_a_context_ended_sees_what_was_done_before),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
 }

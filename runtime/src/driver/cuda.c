@@ -155,8 +155,8 @@ static int stream_destroy(mf_stream stream, mf_error *err) {
  * Context Management"). */
 static int32_t find_primary(CUcontext context) {
   CUcontext primary = NULL;
-  for (int32_t i = 0; i < mf__cuda_driver.count; i++)
-    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_acquire) == context) return i;
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++) /* compared alone: who enters asks mf__cuda_primary */
+    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_relaxed) == context) return i;
   for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
     if (mf__cuda_is_active(i) && mf__cuda_primary(i, &primary, NULL) == MF_OK && primary == context) return i;
   }

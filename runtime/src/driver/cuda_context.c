@@ -191,8 +191,8 @@ static int current_ordinal(int32_t *out, mf_error *err) {
   *out = -1;
   int rc = MF__ASK(cuCtxGetCurrent, (&context));
   if (rc != MF_OK || context == NULL) return rc;
-  for (int32_t i = 0; i < mf__cuda_driver.count; i++) {
-    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_acquire) != context) continue;
+  for (int32_t i = 0; i < mf__cuda_driver.count; i++) { /* compared alone: who enters asks mf__cuda_primary */
+    if (atomic_load_explicit(&mf__cuda_devices[i].context, memory_order_relaxed) != context) continue;
     *out = i;
     return MF_OK;
   }
