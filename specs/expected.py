@@ -14,19 +14,21 @@ ROOT = Path(__file__).resolve().parent.parent
 SKIPS = ROOT / "specs" / "skips.txt"
 
 
-# The rooms of the simulators' specs, and what the names of their tests begin with. A spec of HIP's may be for the
-# simulated runtime, for the one that forwards to CUDA, or for both.
-SIM_ROOMS = {
-    "engine": ("sim_",),
-    "cuda": ("sim_",),
-    "hip": ("sim_hip_", "sim_forward_"),
-    "forward": ("sim_forward_",),
-}
+# The rooms of the simulators' specs, and what the names of their tests begin with: a test of each line, and of its
+# beginnings one. A spec of HIP's may be for the simulated runtime, for the one that forwards to CUDA, or for both.
+SIM_ROOMS = [
+    ("engine", "sim_"),
+    ("cuda", "sim_"),
+    ("cudart", "sim_cudart12_"),
+    ("cudart", "sim_cudart13_"),
+    ("hip", "sim_hip_", "sim_forward_"),
+    ("forward", "sim_forward_"),
+]
 
 
 def sim_sources():
     """Each source of the simulators' specs, with the names that its test may have."""
-    for room, beginnings in SIM_ROOMS.items():
+    for room, *beginnings in SIM_ROOMS:
         for source in sorted((ROOT / "specs" / "sim" / room).glob("*_spec.c")):
             yield source, [f"{beginning}{source.stem}" for beginning in beginnings]
 

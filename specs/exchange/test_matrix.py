@@ -252,8 +252,15 @@ def test_a_fault_and_an_ended_process_are_failures(capsys):
 
 
 def test_a_cell_that_is_missing_is_a_skip_with_its_reason(capsys):
-    assert verdict.judge([changed(kind="missing", missing="no network")], [], {}) == 0
-    assert "skip 1 cells (A -> B): no network" in capsys.readouterr().out
+    cells = [changed(kind="missing", missing="no network"), CELL]
+    assert verdict.judge(cells, [library("A"), library("B")], {}) == 0
+    said = capsys.readouterr().out
+    assert "skip 1 cells (A -> B): no network" in said and "1 passed, 0 failed, 1 skipped" in said
+
+
+def test_a_run_of_which_every_cell_is_missing_has_failed(capsys):
+    assert verdict.judge([changed(kind="missing", missing="no network")], [], {}) == 1
+    assert "0 passed, 0 failed, 1 skipped" in capsys.readouterr().out
 
 
 def test_a_cell_that_is_missing_is_a_failure_of_a_strict_run(capsys):
@@ -270,7 +277,7 @@ def test_an_optional_environment_that_is_not_there_fails_no_run(capsys):
     places = {"cuda": environments.Environment("cuda"), "torch": absent}
     [cell] = the_program().run_all([(a, b)], [a, b], places, 1, None)
     assert (cell["kind"], cell["optional"]) == ("missing", True) and "make test-sim-torch makes it" in cell["missing"]
-    assert verdict.judge([cell], [a, b], {}, strict=True) == 0
+    assert verdict.judge([cell, CELL], [a, library("A"), library("B"), b], {}, strict=True) == 0
     assert "skip 1 cells (A -> B): build/sim/torch-venv is not there" in capsys.readouterr().out
     page = report.table_in_words({"libraries": [a, b], "cells": [cell]}, "cuda")
     assert f"* A -> B: missing: {cell['missing']}" in page

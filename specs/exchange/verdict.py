@@ -108,6 +108,6 @@ def judge(cells, entries, broken, strict=False):
     for why, names in missing.items():
         print(f"skip {len(names)} cells ({names[0]}{', ...' if len(names) > 1 else ''}): {why}")
     skipped = sum(len(names) for names in missing.values())
-    failed = len(bad) + len(broken)
-    print(f"{len(cells) - len(bad) - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+    failed, passed = len(bad) + len(broken), len(cells) - len(bad) - skipped
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
