@@ -1,15 +1,17 @@
 """Mutants of what a C file calculates, beside those of its steps (find.py): what somebody would try by hand.
 
-Responsible for: arithmetic, constants, what a conditional chooses, jumps, and arguments that follow one another. Many
-of them are no change at all, such as the capacity of an array or how much work is worth a thread, so that no list of
+Responsible for: arithmetic, constants, what a conditional chooses, jumps, and arguments and steps that follow one
+another. Many of them are no change at all, such as the capacity of an array or how much work is worth a thread, so that no list of
 them is kept: a draw of them shows which specs look too little, and somebody reads what survives.
 """
-
-import itertools
 
 from . import find
 
 OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&": "|", "|": "&", "<<": ">>", ">>": "<<"}
+
+
+# What begins a statement that is no step, or one that only its place makes what it is.
+NO_STEPS = set("return break continue goto else do for while switch case default static const { } ;".split())
 
 
 class Wider(find.Finder):
@@ -71,9 +73,46 @@ class Wider(find.Finder):
                 if not any(text[0] in "&\"'" or text in ("err", "out", "NULL", "L") for text in (one, two)):
                     yield self.any(function, f"{name}({number}", a + 1, c - 1, f"{two}, {one}")
 
+    def end_of(self, at, last):
+        """The semicolon of the step that begins at ${at}, which may have a condition; None where none begins."""
+        if self.tokens[at][0] == "if":
+            at = find.matching(self.tokens, at + 1) + 1
+            if self.tokens[at][0] in ("if", "{"):
+                return None
+        if self.tokens[at][0] in NO_STEPS - {"return"} or self.is_declaration(at):
+            return None
+        while at < last and self.tokens[at][0] != ";":
+            at = find.matching(self.tokens, at) if self.tokens[at][0] in ("(", "[", "{") else at
+            at += 1
+        return None if at >= last or self.tokens[at + 1][0] == "else" else at
+
+    def is_declaration(self, at):
+        """`name name`, `name *name` or `name (*name)(...)`, where a step has a call, a store or `*name`."""
+        words = [token[0] for token in self.tokens[at : at + 3]]
+        return words[0].isidentifier() and (words[1].isidentifier() or (words[1] == "*" and words[2].isidentifier()))
+
+    def steps(self, function, first, last):
+        """Two in the wrong order, of which none is the end of a block."""
+        at = first + 1
+        while at < last:
+            if self.tokens[at][0] == "for":
+                at = find.matching(self.tokens, at + 1)
+            elif self.tokens[at - 1][0] in (";", "{", "}"):
+                one = self.end_of(at, last)
+                two = self.end_of(one + 1, last) if one is not None else None
+                both = set() if two is None else {self.tokens[at][0], self.tokens[one + 1][0]}
+                if both and "return" not in both and not both <= find.NULL_CHECKS:
+                    yield self.swapped(function, at, one, two)
+            at += 1
+
+    def swapped(self, function, at, one, two):
+        texts = (self.text[self.tokens[i][1] : self.tokens[j][2]] for i, j in ((one + 1, two), (at, one)))
+        return self.any(function, f"step {self.text[slice(*self.span(at, at))]}", at, two, " ".join(texts))
+
     def all(self):
         for function, first, last in find.functions(self.tokens):
-            yield from itertools.chain(self.words(function, first, last), self.arguments(function, first, last))
+            for kind in (self.words, self.arguments, self.steps):
+                yield from kind(function, first, last)
 
 
 def finder_of(path, kinds):

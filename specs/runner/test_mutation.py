@@ -296,6 +296,12 @@ static int f(const int *p, int n, int64_t at) {
   for (int i = 0; i < n; i++) {
     if (g(n, i) > 3) break;
   }
+  MF__NEED(p);
+  MF__NEED(n);
+  if (n == at) at = n;
+  *p = at;
+  const int second = at;
+  s.v = x();
   return at ? first >> 1 : h(&n, n, at);
 }
 """
@@ -313,6 +319,8 @@ def test_what_a_file_calculates(tmp_path):
         "any 0+1 1": "for (int i = (0 + 1); i < n; i++) {",
         "any g(0 1": "if (g(i, n) > 3) break;",
         "any break 1": "if (g(n, i) > 3) ;",
+        "any step MF__NEED 1": "if (n == at) at = n; MF__NEED(n);",
+        "any step if 1": "*p = at; if (n == at) at = n;",
         "any ?no 1": "return at && 0 ? first >> 1 : h(&n, n, at);",
         "any ?yes 1": "return at || 1 ? first >> 1 : h(&n, n, at);",
         "any >> 1": "return at ? first << 1 : h(&n, n, at);",
