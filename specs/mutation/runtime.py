@@ -308,7 +308,7 @@ class Runtime(Judge):
         return specs
 
     def tsan_specs(self):
-        env = {"TSAN_OPTIONS": f"halt_on_error=1:suppressions={ROOT}/specs/tsan.supp"}
+        env = {"TSAN_OPTIONS": f"halt_on_error=1:allocator_may_return_null=1:suppressions={ROOT}/specs/tsan.supp"}
         programs = [(d, TSAN / "specs" / f"gpu_{name}_spec") for d in DRIVERS for name in THREADED]
         programs += self.inside("tsan", "handover")
         specs = [self.on_device(d, p, f"{p.name} on {d} under tsan", env) for d, p in programs]
