@@ -457,9 +457,12 @@ class Shortens:
         return 1.5
 
 
-def test_a_sequence_that_ends_where_the_next_element_would_be_is_ragged():
+def test_a_sequence_that_ends_where_the_next_element_would_be_is_ragged(free_threaded):
     elements = [0.5]
     elements += [Shortens(elements), 2.5]
+    if free_threaded:  # where a list may change at any time, it is read as it was at first
+        assert mf.tensor(elements, "float64").tolist() == [0.5, 1.5, 2.5]
+        return
     with pytest.raises(ValueError, match="ragged: at depth 0 not every element has length 3"):
         mf.tensor(elements, "float64")
 
