@@ -74,10 +74,11 @@ static void release_and_wrap_again(void *ctx) {
 static void a_release_may_wrap_again(void **state) {
   (void)state;
   begin_list();
-  mf_tensor *t = wrapped(&buffers[0]);
+  mf_tensor *t = wrapped(&buffers[0]), *behind = wrapped(&buffers[1]);
   buffers[0].entry.release = release_and_wrap_again;
   mf_tensor_release(t);
-  assert_int_equal(mf_release_list_run(&list), 1);
+  mf_tensor_release(behind);
+  assert_int_equal(mf_release_list_run(&list), 2);
   assert_int_equal(mf_release_list_run(&list), 1);
   assert_int_equal(mf_release_list_run(&list), 0);
 }

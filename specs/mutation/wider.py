@@ -1,8 +1,8 @@
 """Mutants of what a C file calculates, beside those of its steps (find.py): what somebody would try by hand.
 
 Responsible for: arithmetic, constants, what a conditional chooses, jumps, and arguments and steps that follow one
-another. Many of them are no change at all, such as the capacity of an array or how much work is worth a thread, so that no list of
-them is kept: a draw of them shows which specs look too little, and somebody reads what survives.
+another. Many of them are no change at all, such as the capacity of an array or how much work is worth a thread, so that
+no list of them is kept: a draw of them shows which specs look too little, and somebody reads what survives.
 """
 
 from . import find
@@ -92,7 +92,8 @@ class Wider(find.Finder):
         return words[0].isidentifier() and (words[1].isidentifier() or (words[1] == "*" and words[2].isidentifier()))
 
     def steps(self, function, first, last):
-        """Two in the wrong order, of which none is the end of a block."""
+        """Two in the wrong order, of which none is the end of a block and one calls somebody: where two things are only
+        stored the order seldom matters."""
         at = first + 1
         while at < last:
             if self.tokens[at][0] == "for":
@@ -100,10 +101,15 @@ class Wider(find.Finder):
             elif self.tokens[at - 1][0] in (";", "{", "}"):
                 one = self.end_of(at, last)
                 two = self.end_of(one + 1, last) if one is not None else None
-                both = set() if two is None else {self.tokens[at][0], self.tokens[one + 1][0]}
-                if both and "return" not in both and not both <= find.NULL_CHECKS:
+                both = {self.tokens[at][0], self.tokens[one + 1][0]} if self.has_call(at, two) else {"return"}
+                if "return" not in both and not both <= find.NULL_CHECKS:
                     yield self.swapped(function, at, one, two)
             at += 1
+
+    def has_call(self, first, last):
+        """Of what is no cast, condition or word."""
+        names = (self.tokens[at - 1][0] for at in range(first + 1, last or first) if self.tokens[at][0] == "(")
+        return any(name.isidentifier() and not find.WORDS.fullmatch(name) for name in names)
 
     def swapped(self, function, at, one, two):
         texts = (self.text[self.tokens[i][1] : self.tokens[j][2]] for i, j in ((one + 1, two), (at, one)))

@@ -299,7 +299,9 @@ static int f(const int *p, int n, int64_t at) {
   MF__NEED(p);
   MF__NEED(n);
   if (n == at) at = n;
-  *p = at;
+  *p = x();
+  n = at;
+  at = n;
   const int second = at;
   s.v = x();
   return at ? first >> 1 : h(&n, n, at);
@@ -320,7 +322,8 @@ def test_what_a_file_calculates(tmp_path):
         "any g(0 1": "if (g(i, n) > 3) break;",
         "any break 1": "if (g(n, i) > 3) ;",
         "any step MF__NEED 1": "if (n == at) at = n; MF__NEED(n);",
-        "any step if 1": "*p = at; if (n == at) at = n;",
+        "any step if 1": "*p = x(); if (n == at) at = n;",
+        "any step * 1": "n = at; *p = x();",
         "any ?no 1": "return at && 0 ? first >> 1 : h(&n, n, at);",
         "any ?yes 1": "return at || 1 ? first >> 1 : h(&n, n, at);",
         "any >> 1": "return at ? first << 1 : h(&n, n, at);",

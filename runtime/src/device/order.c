@@ -360,7 +360,6 @@ void mf__order_detach(const mf__queue *on, mf__record *a) {
 /* The entry is gone if its stream was found destroyed. Others have seen less than the clock, so that they will wait for
  * all that came until now. */
 void mf__order_close(mf__record *a, uint64_t id, bool write) {
-  if (id == 0) return;
   lock(a);
   for (int32_t i = 0; i < a->count; i++) {
     mf__entry *t = &a->entries[i];
