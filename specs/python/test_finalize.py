@@ -167,7 +167,8 @@ del t
 def test_what_is_imported_again_leaves_nothing_of_what_was_there_before():
     """What Moonferry does at the end is done, as at the end: then nothing else holds the first one."""
     body = """
-import atexit, gc, weakref
+import atexit, gc, sysconfig, weakref
+has_gil = not sysconfig.get_config_var("Py_GIL_DISABLED")
 producer = abi.Producer()
 class Slotted:
     __slots__ = ()
@@ -186,7 +187,8 @@ def again():
     assert all(resolve() is None for resolve in resolves)
     t = mf.zeros((2,))
     assert abi.managed(t.__dlpack__(max_version=version, copy=None)).flags == 0
-    assert mf.into(mf.Tensor, t).data_ptr == t.data_ptr
+    # Without the GIL a thread keeps some types that it has learned about for as long as it runs.
+    assert not has_gil or mf.into(mf.Tensor, t).data_ptr == t.data_ptr
     mf.from_dlpack(Slotted())
     assert str(t.dtype) == "float32" and str(t.device) == "cpu"
     kept.append(t.__dlpack_device__())
