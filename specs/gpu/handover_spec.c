@@ -358,6 +358,38 @@ static void who_finds_that_nothing_waits_sees_how_it_ended(void **state) {
   end_thread(thread);
 }
 
+static void change_pool(void) {
+  const DLTensor like = {.device = device0(), .dtype = {kDLUInt, 8, 1}};
+  mf_tensor *t = NULL;
+  CHECK(mf_tensor_create(&like, 0, &t, &err) == MF_OK);
+  mf_tensor_release(t);
+}
+
+static void *change_pool_thrice(void *unused) {
+  (void)unused;
+  for (int i = 1; i < 6; i += 2) {
+    change_pool();
+    give_turn(i);
+    wait_for_turn(i + 1);
+  }
+  return NULL;
+}
+
+static void who_looks_into_a_pool_sees_what_was_done_to_it(void **state) {
+  (void)state;
+  of_pool = device0();
+  const pthread_t thread = begin_thread(change_pool_thrice);
+  wait_for_turn(1);
+  read_pool();
+  give_turn(2);
+  wait_for_turn(3);
+  assert_true(mf__pools_cache(gpu));
+  give_turn(4);
+  wait_for_turn(5);
+  give_turn(6);
+  end_thread(thread);
+}
+
 static int64_t held;
 
 static void *hold(void *unused) {
@@ -430,6 +462,7 @@ int main(void) {
       SPEC(who_finds_a_sole_writer_sees_what_it_did),
       SPEC(who_sets_an_owner_sees_the_former_one),
       SPEC(who_finds_that_nothing_waits_sees_how_it_ended),
+      SPEC(who_looks_into_a_pool_sees_what_was_done_to_it),
       SPEC(who_counts_holders_sees_what_they_did),
       SPEC(who_is_counted_later_sees_what_the_first_did),
   };
