@@ -1,5 +1,10 @@
 /* stage_spec.c: the pinned buffers that large copies of pageable memory go through, where the driver fails: none is
  * used again while queued work may still use it, and each is had back once that is known to be done. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "../c/moment.h"
 #include "device.h"
 
 enum { NBYTES = 1 << 20, BUFFERS = 4, PART = 8 << 20 };
@@ -393,6 +398,61 @@ static void a_buffer_without_memory_leaves_no_event(void **state) {
   assert_int_equal(sim_ask_left("events"), 0);
 }
 
+/* Each copy's part is handed to the driver while the next one takes a buffer; then a thread wants one that nobody has
+ * left, and gets the first that comes back. */
+static scene nested[BUFFERS + 1];
+static int depth;
+static _Atomic bool has_begun;
+
+static void *upload_at_last(void *unused) {
+  mf_error own;
+  (void)unused;
+  atomic_store(&has_begun, true);
+  if (mf_tensor_copy(nested[BUFFERS].there, nested[BUFFERS].host, &own) != MF_OK) abort();
+  return NULL;
+}
+
+static void let_it_wait(void) {
+  pthread_cond_t changed;
+  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  const bool never = false;
+  while (!atomic_load(&has_begun)) sched_yield();
+  moment_init(&changed);
+  moment_wait(&changed, &lock, &never);
+  pthread_cond_destroy(&changed);
+}
+
+static void upload_the_next(void *thread) {
+  if (++depth == BUFFERS) {
+    assert_int_equal(pthread_create(thread, NULL, upload_at_last, NULL), 0);
+    let_it_wait();
+    return;
+  }
+  sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", 1, upload_the_next, thread);
+  OK(upload(&nested[depth], depth));
+  if (depth == BUFFERS) {
+    assert_int_equal(pthread_join(*(pthread_t *)thread, NULL), 0);
+    depth++;
+  }
+}
+
+static void who_waits_for_a_buffer_gets_the_first_that_comes_back(void **state) {
+  pthread_t thread;
+  (void)state;
+  needs_simulator();
+  for (int i = 0; i <= BUFFERS; i++) nested[i] = open_scene();
+  memset(data_of(nested[BUFFERS].host), BUFFERS, NBYTES);
+  depth = 0;
+  atomic_store(&has_begun, false);
+  sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", 1, upload_the_next, &thread);
+  OK(upload(&nested[0], 0));
+  assert_int_equal(depth, BUFFERS + 1);
+  for (int i = 0; i <= BUFFERS; i++) {
+    expect_filled(nested[i].there, i);
+    close_scene(&nested[i]);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_is_lost_comes_back_with_the_device),
@@ -412,6 +472,7 @@ int main(void) {
       SPEC(a_trim_that_cannot_enter_changes_nothing),
       SPEC(a_copy_inside_of_a_trim_takes_another_buffer),
       SPEC(a_buffer_without_memory_leaves_no_event),
+      SPEC(who_waits_for_a_buffer_gets_the_first_that_comes_back),
   };
   return RUN(tests);
 }
