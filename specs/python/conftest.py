@@ -70,6 +70,12 @@ def free_threaded():
     return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
+@pytest.fixture
+def classes_stay(free_threaded):
+    """CPython 3.13 without the GIL lets no class go once there has been a second thread."""
+    return free_threaded and sys.version_info < (3, 14)
+
+
 def pytest_configure(config):
     for mark, module in LIBRARIES.items():
         config.addinivalue_line("markers", f"{mark}: needs the module {module}")

@@ -148,7 +148,7 @@ CTRL_C = {
         "def handler(n, f):\n    class Own(KeyError): pass\n    local = Why()\n"
         "    whys.extend([weakref.ref(Own), weakref.ref(local)])\n    raise Own\n"
         "signal.signal(signal.SIGINT, handler)\nstopped(lambda: lua().execute(LOOP, ready))\n"
-        "gc.collect()\nprint([is_gone(why()) for why in whys])",
+        "gc.collect()\nprint([why() is None or isinstance(why(), keeps) for why in whys])",
         "Own\n[True, True]\n",
     ),
     "with a handler that Python sets inside of a script": (
@@ -312,10 +312,8 @@ def send_now_and_wait():
     while True: pass
 class Why(Exception): pass
 whys = []
-def is_gone(what):
-    "CPython 3.13 without the GIL lets no class go once there has been a second thread."
-    kept = sys.version_info < (3, 14) and sysconfig.get_config_var("Py_GIL_DISABLED") and isinstance(what, type)
-    return what is None or bool(kept)
+# CPython 3.13 without the GIL lets no class go once there has been a second thread.
+keeps = type if sysconfig.get_config_var("Py_GIL_DISABLED") and sys.version_info < (3, 14) else ()
 before = signal.getsignal(signal.SIGINT), action()
 """
 
