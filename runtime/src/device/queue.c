@@ -10,7 +10,6 @@
 #include "device/device.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Events */
 
@@ -37,13 +36,13 @@ static void **places_of(event_pool *pool) {
   return pool->more == NULL ? pool->inside : pool->more;
 }
 
-/* Whether one more event can have a place, which may need more room. Under the lock. */
+/* Whether one more event can have a place, which may need more room. Under the lock, and none is kept, so that the
+ * places have nothing in them. */
 static bool has_place(event_pool *pool) {
   const int32_t room = pool->more == NULL ? KEPT_EVENTS : pool->room;
   if (pool->made < room) return true;
   void **grown = mf__lasting_grow(pool->more, 2 * (size_t)room * sizeof *grown);
   if (grown == NULL) return false;
-  if (pool->more == NULL) memcpy(grown, pool->inside, sizeof pool->inside);
   pool->more = grown;
   pool->room = 2 * room;
   return true;
