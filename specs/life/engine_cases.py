@@ -218,6 +218,28 @@ print "done" io.stdout:flush()
         )
     ),
     Case(
+        "py.finish lets no thread in while Python's exit functions run, but for what these call",
+        "engine",
+        """
+local py = require "moonferry.python"
+py.main.meanwhile = function() set "closed" await "asked" print(py.eval "2") end
+py.exec "import atexit; atexit.register(meanwhile)"
+thread [=[
+local py = require "moonferry.python"
+print(py.eval "1")
+set "ready"
+await "closed"
+print(pcall(py.eval, "1"))
+set "asked"
+]=]
+await "ready"
+print(py.finish())
+join()
+""",
+        "1\nfalse\tPython has ended in this process\n2\ntrue\n",
+        0,
+    ),
+    Case(
         "py.finish leaves behind a thread that is inside of a function of Lua's, whose state ends",
         "engine",
         """
