@@ -108,6 +108,6 @@ bool ptx_call_operands(ptx_reader *r, ptx_inst *i) {
     if (!handed_over(r, c, &c->arguments, &room)) return false;
     more = !by_name && ptx_expect(r, ",");
   }
-  if (by_name) return !more && !r->failed;
+  if (by_name) return more ? ptx_unexpected(r, "the arguments of a call") : !r->failed;
   return more ? with_prototype(r, c) : ptx_unexpected(r, "a prototype");
 }

@@ -131,6 +131,7 @@ static void wrong_texts_are_refused(void **state) {
        "'%r' is a register of type b32, where b64 is expected", true},
       {HEAD FUNCTIONS ".visible .entry k()\n{\n.reg .b64 %d;\nmov.u64 %d, w;\ncall %d, w;\nret;\n}\n",
        "'w' is not a prototype", false},
+      {HEAD FUNCTIONS ".visible .entry k()\n{\ncall w, 1;\nret;\n}\n", "where the arguments of a call", false},
   };
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     char log[256] = "";
