@@ -11,7 +11,7 @@ OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&": "|", "|": "&", "
 
 
 # What begins a statement that is no step, or one that only its place makes what it is.
-NO_STEPS = set("return break continue goto else do for while switch case default static const { } ;".split())
+NO_STEPS = set("break continue goto else do for while switch case default static const { } ;".split())
 
 
 class Wider(find.Finder):
@@ -79,7 +79,7 @@ class Wider(find.Finder):
             at = find.matching(self.tokens, at + 1) + 1
             if self.tokens[at][0] in ("if", "{"):
                 return None
-        if self.tokens[at][0] in NO_STEPS - {"return"} or self.is_declaration(at):
+        if self.tokens[at][0] in NO_STEPS or self.is_declaration(at):
             return None
         while at < last and self.tokens[at][0] != ";":
             at = find.matching(self.tokens, at) if self.tokens[at][0] in ("(", "[", "{") else at
@@ -101,19 +101,22 @@ class Wider(find.Finder):
             elif self.tokens[at - 1][0] in (";", "{", "}"):
                 one = self.end_of(at, last)
                 two = self.end_of(one + 1, last) if one is not None else None
-                both = {self.tokens[at][0], self.tokens[one + 1][0]} if self.has_call(at, two) else {"return"}
-                if "return" not in both and not both <= find.NULL_CHECKS:
+                if two is not None and self.may_matter(at, one, two):
                     yield self.swapped(function, at, one, two)
             at += 1
 
+    def may_matter(self, at, one, two):
+        words = {self.tokens[at][0], self.tokens[one + 1][0]}
+        return "return" not in words and not words <= find.NULL_CHECKS and self.has_call(at, two)
+
     def has_call(self, first, last):
         """Of what is no cast, condition or word."""
-        names = (self.tokens[at - 1][0] for at in range(first + 1, last or first) if self.tokens[at][0] == "(")
+        names = (self.tokens[at - 1][0] for at in range(first + 1, last) if self.tokens[at][0] == "(")
         return any(name.isidentifier() and not find.WORDS.fullmatch(name) for name in names)
 
     def swapped(self, function, at, one, two):
         texts = (self.text[self.tokens[i][1] : self.tokens[j][2]] for i, j in ((one + 1, two), (at, one)))
-        return self.any(function, f"step {self.text[slice(*self.span(at, at))]}", at, two, " ".join(texts))
+        return self.any(function, f"step {self.tokens[at][0]}", at, two, " ".join(texts))
 
     def all(self):
         for function, first, last in find.functions(self.tokens):
