@@ -47,13 +47,8 @@ static void small_elements_that_swap_go_by_words(void **state) {
 
 /* Where there are more blocks of elements, or tiles, than the grid has. */
 static void blocks_go_on_in_rounds(void **state) {
-  const job many = {{.ndim = 1, .shape = {1500}, .dst_strides = {2}, .src_strides = {1}}, 1, 2};
   (void)state;
-  for (most_blocks = 1; most_blocks <= 3; most_blocks++) {
-    each_size(0, &many, 1);
-    for (int32_t size = 1; size <= 2; size *= 2)
-      for (size_t i = 0; i < COUNT(transposes); i++) OK(run_kernel(&transposes[i], size, 0));
-  }
+  for (most_blocks = 1; most_blocks <= 3; most_blocks++) each_in_rounds();
 }
 
 /* Each has 256 threads. What goes beyond is done in rounds. */

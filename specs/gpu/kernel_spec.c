@@ -43,6 +43,9 @@ static struct {
 static _Thread_local bool is_rival;
 static CUresult (*exchange_mode)(CUstreamCaptureMode *);
 static CUresult (*get_function)(CUfunction *, CUmodule, const char *);
+static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                          void **, void **);
+static unsigned most_blocks; /* of a grid; 0: as many as it is to have */
 static const char *only; /* the name of the kernel that all are, or NULL */
 
 /* The way to make a kernel begins with this call. */
@@ -125,6 +128,12 @@ static CUresult get_hook(CUfunction *f, CUmodule module, const char *name) {
   return get_function(f, module, only == NULL ? name : only);
 }
 
+static CUresult launch_hook(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                            unsigned shared, CUstream s, void **params, void **extra) {
+  if (most_blocks != 0 && gx > most_blocks) gx = most_blocks;
+  return launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+}
+
 /* The copy by tiles, which is taken where the closest axes of both sides differ and are long enough. */
 static void axes_that_swap_go_by_tiles(void **state) {
   const job straight = {{.ndim = 2, .shape = {17, 40}, .dst_strides = {80, 2}, .src_strides = {80, 1}}, 1, 2};
@@ -147,6 +156,16 @@ static void small_elements_that_swap_go_by_words(void **state) {
       OK(run_kernel(&transposes[i], size, 0));
       forget_kernels();
     }
+}
+
+/* Where there are more blocks of elements, or tiles, than the grid has, with indices of either size. */
+static void blocks_go_on_in_rounds(void **state) {
+  (void)state;
+  for (int wide = 0; wide <= 1; wide++) {
+    for (most_blocks = 1; most_blocks <= 3; most_blocks++) each_in_rounds();
+    first = "         0";
+    forget_kernels();
+  }
 }
 
 static void indices_of_64_bits_copy_the_same(void **state) {
@@ -314,9 +333,12 @@ static int begin(void **state) {
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_hook;
   get_function = mf__cu.cuModuleGetFunction;
   mf__cu.cuModuleGetFunction = get_hook;
+  launch = mf__cu.cuLaunchKernel;
+  mf__cu.cuLaunchKernel = launch_hook;
   only = NULL;
   ntexts = 0;
   first = NULL;
+  most_blocks = 0;
   return 0;
 }
 
@@ -327,6 +349,7 @@ static int end(void **state) {
   mf__cu.cuModuleLoadDataEx = load;
   mf__cu.cuThreadExchangeStreamCaptureMode = exchange_mode;
   mf__cu.cuModuleGetFunction = get_function;
+  mf__cu.cuLaunchKernel = launch;
   OK(gpu->device_synchronize(&err));
   gpu->leave(&before);
   gpu->device_forget(0);
@@ -340,7 +363,8 @@ int main(void) {
   const struct CMUnitTest specs[] = {
       SPEC(the_first_kernel_asks_for_the_device),
       SPEC(kernels_copy_what_no_call_can), SPEC(axes_that_swap_go_by_tiles),
-      SPEC(small_elements_that_swap_go_by_words), SPEC(indices_of_64_bits_copy_the_same),
+      SPEC(small_elements_that_swap_go_by_words), SPEC(blocks_go_on_in_rounds),
+      SPEC(indices_of_64_bits_copy_the_same),
       SPEC(the_number_of_elements_decides), SPEC(extents_of_64_bits_are_read_whole),
       SPEC(who_cannot_compile_is_asked_once), SPEC(what_fails_once_is_tried_again),
       SPEC(making_a_kernel_breaks_no_capture), SPEC(two_threads_make_one_kernel),

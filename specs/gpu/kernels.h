@@ -104,6 +104,14 @@ static const job transposes[] __attribute__((unused)) = {
     {{.ndim = 2, .shape = {20, 17}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
 };
 
+/* More elements than a few blocks take at once, and more tiles than there are few blocks. */
+static inline void each_in_rounds(void) {
+  const job many = {{.ndim = 1, .shape = {1500}, .dst_strides = {2}, .src_strides = {1}}, 1, 2};
+  each_size(0, &many, 1);
+  for (int32_t size = 1; size <= 2; size *= 2)
+    for (size_t i = 0; i < COUNT(transposes); i++) OK(run_kernel(&transposes[i], size, 0));
+}
+
 /* The first elements of more than 2^32 along an axis, of which the index needs 64 bits; the last has axes that swap,
  * and more tiles than are counted. */
 enum { NFIRST = 40 };
