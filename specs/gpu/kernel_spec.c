@@ -128,8 +128,8 @@ static CUresult get_hook(CUfunction *f, CUmodule module, const char *name) {
   return get_function(f, module, only == NULL ? name : only);
 }
 
-static CUresult launch_hook(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                            unsigned shared, CUstream s, void **params, void **extra) {
+static CUresult cuLaunchHook(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                             unsigned shared, CUstream s, void **params, void **extra) {
   if (most_blocks != 0 && gx > most_blocks) gx = most_blocks;
   return launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
 }
@@ -334,7 +334,7 @@ static int begin(void **state) {
   get_function = mf__cu.cuModuleGetFunction;
   mf__cu.cuModuleGetFunction = get_hook;
   launch = mf__cu.cuLaunchKernel;
-  mf__cu.cuLaunchKernel = launch_hook;
+  mf__cu.cuLaunchKernel = cuLaunchHook;
   only = NULL;
   ntexts = 0;
   first = NULL;
