@@ -267,7 +267,7 @@ static void making_a_kernel_breaks_no_capture(void **state) {
   assert_int_equal(ntexts, 1);
   assert_int_equal(capture_end(s), 0);
   capture_start(s, CAPTURE_GLOBAL);
-  FAILS(gpu->memory_alloc(MF__PINNED, NBYTES, s, &p, &err), MF_ECAPTURE);
+  FAILS(gpu->memory_alloc(MF__PINNED, 64, s, &p, &err), MF_ECAPTURE);
   assert_int_not_equal(capture_end(s), 0);
   sim_ask_reset();
   OK(gpu->stream_destroy(s, &err));

@@ -2,9 +2,7 @@
 #ifndef GPU_KERNELS_H
 #define GPU_KERNELS_H
 
-enum { NBYTES = 64 * 1024 };
-
-/* The strides are in elements; the job begins dst_at and src_at elements into its memory. */
+/* The strides are in elements; the job begins dst_at and src_at elements behind a multiple of 16 bytes. */
 typedef struct job {
   mf__kernel_copy copy;
   int64_t dst_at, src_at;
@@ -23,33 +21,75 @@ static const job jobs[] = {
      0},
 };
 
-/* Element i of the index space, as the kernel should see it. */
-static void want_kernel(const mf__kernel_copy *k, char *dst, const char *src) {
-  for (int64_t i = 0; i < k->numel; i++) {
-    int64_t left = i, to = 0, from = 0;
-    for (int32_t axis = k->ndim - 1; axis >= 0; axis--) {
-      to += left % k->shape[axis] * k->dst_strides[axis];
-      from += left % k->shape[axis] * k->src_strides[axis];
-      left /= k->shape[axis];
-    }
-    memcpy(dst + to, src + from, (size_t)k->size);
+/* Where element i of the index space lies on either side, in bytes. */
+static void places_of(const mf__kernel_copy *k, int64_t i, int64_t *to, int64_t *from) {
+  *to = *from = 0;
+  for (int32_t axis = k->ndim - 1; axis >= 0; axis--) {
+    *to += i % k->shape[axis] * k->dst_strides[axis];
+    *from += i % k->shape[axis] * k->src_strides[axis];
+    i /= k->shape[axis];
   }
 }
 
-static char *pinned(void) {
+/* One side's memory, which ends with the last element, so that the simulator sees whoever reads or writes behind it. */
+typedef struct side {
+  int64_t low, high; /* of all elements, from where the job begins */
+  int64_t lead;      /* bytes before the lowest, fewer than 16 */
+  size_t nbytes;
+  char *memory;
+} side;
+
+static void widen(side *s, int64_t at, int64_t size) {
+  if (at < s->low) s->low = at;
+  if (at + size > s->high) s->high = at + size;
+}
+
+/* The job begins ${at} bytes behind a multiple of 16. */
+static void make_side(side *s, int64_t at) {
   void *p = NULL;
-  OK(gpu->memory_alloc(MF__PINNED, NBYTES, MF_STREAM_DEFAULT, &p, &err));
-  return p;
+  s->lead = ((at + s->low) % 16 + 16) % 16;
+  const int64_t nbytes = s->lead + s->high - s->low;
+  OK(gpu->memory_alloc(MF__PINNED, nbytes, MF_STREAM_DEFAULT, &p, &err));
+  s->nbytes = (size_t)nbytes;
+  s->memory = p;
+}
+
+static char *begin_of(const side *s, char *memory) {
+  return memory + s->lead - s->low;
+}
+
+static void make_sides(mf__kernel_copy *k, const job *j, side *dst, side *src) {
+  int64_t to, from;
+  for (int64_t i = 0; i < k->numel; i++) {
+    places_of(k, i, &to, &from);
+    widen(dst, to, k->size);
+    widen(src, from, k->size);
+  }
+  make_side(dst, j->dst_at * k->size);
+  make_side(src, j->src_at * k->size);
+  for (size_t i = 0; i < src->nbytes; i++) src->memory[i] = (char)(i * 7 + i / 64);
+  memset(dst->memory, 9, dst->nbytes);
+  k->dst = begin_of(dst, dst->memory);
+  k->src = begin_of(src, src->memory);
+}
+
+/* What the kernel should make of the destination's memory. */
+static char *wanted(const mf__kernel_copy *k, const side *dst) {
+  char *want = malloc(dst->nbytes);
+  int64_t to, from;
+  assert_non_null(want);
+  memset(want, 9, dst->nbytes);
+  for (int64_t i = 0; i < k->numel; i++) {
+    places_of(k, i, &to, &from);
+    memcpy(begin_of(dst, want) + to, (const char *)k->src + from, (size_t)k->size);
+  }
+  return want;
 }
 
 /* numel 0: all of the index space. */
 static int run_kernel(const job *j, int32_t size, int64_t numel) {
-  char want[NBYTES];
-  char *dst = pinned(), *src = pinned();
   mf__kernel_copy k = j->copy;
-  for (int i = 0; i < NBYTES; i++) src[i] = (char)(i * 7 + i / 64);
-  memset(dst, 9, NBYTES);
-  memset(want, 9, NBYTES);
+  side dst = {.low = INT64_MAX, .high = INT64_MIN}, src = dst;
   k.size = size;
   k.numel = 1;
   for (int32_t i = 0; i < k.ndim; i++) {
@@ -58,17 +98,17 @@ static int run_kernel(const job *j, int32_t size, int64_t numel) {
     k.src_strides[i] *= size;
   }
   if (numel != 0) k.numel = numel;
-  k.dst = dst + j->dst_at * size;
-  k.src = src + j->src_at * size;
-  want_kernel(&k, want + j->dst_at * size, src + j->src_at * size);
+  make_sides(&k, j, &dst, &src);
   const int rc = gpu->kernel_copy(&k, MF_STREAM_DEFAULT, &err);
   const mf_error said = err;
   if (rc == MF_OK) {
+    char *want = wanted(&k, &dst);
     OK(gpu->stream_synchronize(MF_STREAM_DEFAULT, &err));
-    assert_memory_equal(dst, want, NBYTES);
+    assert_memory_equal(dst.memory, want, dst.nbytes);
+    free(want);
   }
-  OK(gpu->memory_free(MF__PINNED, dst, MF_STREAM_DEFAULT, &err));
-  OK(gpu->memory_free(MF__PINNED, src, MF_STREAM_DEFAULT, &err));
+  OK(gpu->memory_free(MF__PINNED, dst.memory, MF_STREAM_DEFAULT, &err));
+  OK(gpu->memory_free(MF__PINNED, src.memory, MF_STREAM_DEFAULT, &err));
   err = said;
   return rc;
 }
@@ -79,7 +119,7 @@ static void each_size(int64_t numel, const job *some, size_t n) {
 }
 
 /* Axes that swap: tiles of 32 by 32, whole and cut, with axes behind them, backwards, and from every n-th place. */
-enum { NSMALL = 8, NWORDS = 3 }; /* the last ones are for small elements, of which the first go by words */
+enum { NSMALL = 10, NWORDS = 5 }; /* the last ones are for small elements, of which the first go by words */
 static const job transposes[] __attribute__((unused)) = {
     {{.ndim = 2, .shape = {32, 32}, .dst_strides = {32, 1}, .src_strides = {1, 32}}, 0, 0},
     {{.ndim = 2, .shape = {37, 70}, .dst_strides = {70, 1}, .src_strides = {1, 37}}, 1, 2},
@@ -92,10 +132,14 @@ static const job transposes[] __attribute__((unused)) = {
       .src_strides = {1, 4, 64, 7, 192}},
      0,
      0},
-    /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows. */
+    /* Two axes behind them whose extents have a factor in common: of 2 and 3 wrong indices still make each pair once. */
+    {{.ndim = 4, .shape = {4, 2, 17, 18}, .dst_strides = {650, 320, 18, 1}, .src_strides = {306, 1230, 1, 17}}, 0, 0},
+    /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows, backwards. */
     {{.ndim = 2, .shape = {128, 128}, .dst_strides = {128, 1}, .src_strides = {1, 128}}, 0, 0},
     {{.ndim = 2, .shape = {140, 68}, .dst_strides = {68, 1}, .src_strides = {1, 140}}, 4, 8},
     {{.ndim = 3, .shape = {2, 16, 20}, .dst_strides = {400, 24, 1}, .src_strides = {-320, 1, 16}}, 0, 320},
+    {{.ndim = 2, .shape = {36, 40}, .dst_strides = {40, 1}, .src_strides = {1, -36}}, 0, 1404},
+    {{.ndim = 2, .shape = {36, 40}, .dst_strides = {-40, 1}, .src_strides = {1, 36}}, 1400, 0},
     /* No squares: rows that begin between words, on either side, and an extent that no word divides. */
     {{.ndim = 2, .shape = {16, 20}, .dst_strides = {21, 1}, .src_strides = {1, 16}}, 0, 0},
     {{.ndim = 2, .shape = {16, 20}, .dst_strides = {20, 1}, .src_strides = {1, 17}}, 0, 0},
