@@ -132,7 +132,7 @@ static const job transposes[] __attribute__((unused)) = {
       .src_strides = {1, 4, 64, 7, 192}},
      0,
      0},
-    /* Two axes behind them whose extents have a factor in common: of 2 and 3 wrong indices still make each pair once. */
+    /* Two axes behind them whose extents have a factor in common: of 2 and 3 wrong indices make each pair once. */
     {{.ndim = 4, .shape = {4, 2, 17, 18}, .dst_strides = {650, 320, 18, 1}, .src_strides = {306, 1230, 1, 17}}, 0, 0},
     /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows, backwards. */
     {{.ndim = 2, .shape = {128, 128}, .dst_strides = {128, 1}, .src_strides = {1, 128}}, 0, 0},
