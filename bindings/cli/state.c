@@ -53,7 +53,7 @@ static void leave_if_asked(lua_State *L) {
       "local status = e.code\n"
       "if type(status) == 'userdata' and tostring(status) == 'None' then status = 0 end\n"
       "if type(status) == 'boolean' then status = status and 1 or 0 end\n"
-      "if type(status) ~= 'number' then io.stderr:write(tostring(status), '\\n') status = 1 end\n"
+      "if type(status) ~= 'number' or status % 1 ~= 0 then io.stderr:write(tostring(status), '\\n') status = 1 end\n"
       "os.exit(status)\n";
   const int top = lua_gettop(L);
   if (luaL_loadbuffer(L, code, sizeof code - 1, "=moonferry") == 0) {

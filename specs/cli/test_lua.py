@@ -121,6 +121,17 @@ def test_errors_that_are_clearer_than_luajits(moonferry):
     assert "moonferry: module 'no.such.module' not found:" in done.stderr
 
 
+def test_modules_of_the_compiler_get_the_words_behind_their_name(moonferry, tmp_path):
+    (tmp_path / "jit").mkdir()
+    (tmp_path / "jit" / "own.lua").write_text("return { start = function(...) print('own', ...) end }\n")
+    (tmp_path / "jit" / "bad.lua").write_text("return { start = function(word) error(word, 0) end }\n")
+    path = {"LUA_PATH": f"{tmp_path}/?.lua;;"}
+    assert moonferry("-jown", "-e", "print(1)", settings=path).stdout == "own\n1\n"
+    assert moonferry("-j", "own=a,b", "-e", "print(1)", settings=path).stdout == "own\ta\tb\n1\n"
+    done = moonferry("-jbad=why", "-e", "print(1)", settings=path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "moonferry: why\n")
+
+
 @pytest.mark.parametrize("command", ["nonsense", "", "=", "=x", ",", "util"])
 def test_what_the_compiler_does_not_know(moonferry, command):
     """jit.util is a module, but nothing that can be started."""
@@ -172,6 +183,9 @@ def test_python_is_hosted_without_a_variable(moonferry, tmp_path):
         ("sys.exit()", 0, ""),
         ("sys.exit(3)", 3, ""),
         ("sys.exit(True)", 1, ""),
+        ("sys.exit(False)", 0, ""),
+        ("sys.exit(2.5)", 1, "2.5\n"),
+        ("sys.exit([7])", 1, "[7]\n"),
         ("sys.exit('why')", 1, "why\n"),
         ("raise type('Quit', (SystemExit,), {})(4)", 4, ""),
     ],
@@ -189,6 +203,14 @@ def test_sys_exit_that_nobody_catches_is_the_programs(moonferry, tmp_path, code,
     assert (done.returncode, done.stderr) == (status, said)
     assert "false\tSystemExit: 5" in done.stdout and "end\n" in done.stdout
     assert "not reached" not in done.stdout
+
+
+def test_only_system_exit_has_a_status(moonferry, tmp_path):
+    """urllib's HTTPError has a code, too, and ends no program with it."""
+    (tmp_path / ".venv").symlink_to(os.path.dirname(os.path.dirname(sys.executable)))
+    chunk = """require "moonferry.python".exec [[class Failed(Exception): code = 4\nraise Failed('why')]]"""
+    done = moonferry("-e", chunk)
+    assert done.returncode == 1 and "Failed: why" in done.stderr
 
 
 def test_lua_c_modules_find_lua_here(moonferry):
