@@ -24,6 +24,17 @@ static const double edges[] = {
 };
 enum { NVALUES = 2 * (int)COUNT(edges) + 132 }; /* one or two threads of four elements to a warp more than the edges */
 
+/* Before the two infinities that come last: a NaN with all bits and one with the lowest alone, of either sign. */
+static void put_nans(unsigned char *data, int64_t size) {
+  for (int64_t i = NVALUES - 2; i < NVALUES; i++) {
+    unsigned char *full = data + (i - 2) * size, *least = data + (i - 4) * size;
+    memset(full, 0xff, (size_t)size);
+    memcpy(least, data + i * size, (size_t)size);
+    full[size - 1] = (unsigned char)(i == NVALUES - 1 ? 0xff : 0x7f);
+    least[0] |= 1;
+  }
+}
+
 /* Bits of any kind, small integers among them; where the dtype is a float, the edges come first, of either sign. */
 static mf_tensor *values_of(const char *dtype) {
   const int64_t shape[] = {NVALUES};
@@ -44,6 +55,7 @@ static mf_tensor *values_of(const char *dtype) {
     OK(mf_tensor_astype(t, wide, &err));
     memcpy(data + n * size, mf_tensor_dltensor(rest)->data, (size_t)((NVALUES - 2 - n) * size));
     mf_tensor_release(rest);
+    put_nans(data, size);
   }
   mf_tensor_release(wide);
   return t;
