@@ -35,6 +35,20 @@ static void put_nans(unsigned char *data, int64_t size) {
   }
 }
 
+/* First what is the same in each size, then the ends of this one; then as many random bytes as a draw says, with a sign
+ * before them. */
+static void put_integers(unsigned char *data, int64_t size) {
+  static const int64_t same[] = {0, 1, 2, -1}, ends[] = {INT64_MIN, INT64_MAX};
+  for (size_t i = 0; i < COUNT(same); i++, data += size) memcpy(data, &same[i], (size_t)size);
+  for (size_t i = 0; i < COUNT(ends); i++, data += size) {
+    const int64_t end = ends[i] >> (64 - 8 * size);
+    memcpy(data, &end, (size_t)size);
+  }
+  for (size_t i = COUNT(same) + COUNT(ends); i < NVALUES; i++, data += size)
+    for (int64_t k = 0, n = (int64_t)(draw() % 9), sign = (int64_t)(draw() % 2) * 255; k < size; k++)
+      if (k > n) data[k] = (unsigned char)sign;
+}
+
 /* Bits of any kind, small integers among them; where the dtype is a float, the edges come first, of either sign. */
 static mf_tensor *values_of(const char *dtype) {
   const int64_t shape[] = {NVALUES};
@@ -42,10 +56,7 @@ static mf_tensor *values_of(const char *dtype) {
   const DLTensor *dl = mf_tensor_dltensor(t);
   const int64_t size = mf_tensor_nbytes(t) / NVALUES;
   unsigned char *data = dl->data;
-  if (dl->dtype.code == kDLInt || dl->dtype.code == kDLUInt)
-    for (int64_t i = 0; i < NVALUES; i++)
-      for (int64_t k = 0, n = (int64_t)(draw() % 9), sign = (int64_t)(draw() % 2) * 255; k < size; k++)
-        if (k > n) data[i * size + k] = (unsigned char)sign;
+  if (dl->dtype.code == kDLInt || dl->dtype.code == kDLUInt) put_integers(data, size);
   if (dl->dtype.code == kDLFloat || dl->dtype.code == kDLBfloat || dl->dtype.code >= kDLFloat8_e3m4) {
     mf_tensor *rest = random_host("uint8", 1, (int64_t[]){NVALUES * size});
     double *x = mf_tensor_dltensor(wide)->data;
