@@ -9,7 +9,7 @@
 
 #include "device.h"
 
-enum { NBYTES = 4096, EARLY = 1, LATE = 9 };
+enum { NBYTES = 96 * 1024, EARLY = 1, LATE = 9 }; /* too many bytes for one pinned buffer */
 
 typedef enum progress { NOT_YET, WAITS, SLEEPS, DONE } progress;
 
@@ -47,9 +47,31 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int nanosleep(cons
 
 typedef struct scene {
   mf_stream a, b; /* the operation's, and another */
-  mf_tensor *t;
+  mf_tensor *t, *host;
   DLManagedTensorVersioned *given; /* to a consumer on b */
 } scene;
+
+/* What writes t's bytes, or reads them, and the call that queues it. */
+typedef struct operation {
+  int (*run)(scene *s);
+  const char *cuda, *hip;
+} operation;
+
+static int fill_it(scene *s) {
+  return try_fill(s->t, LATE);
+}
+
+static int copy_to_it(scene *s) {
+  return mf_tensor_copy(s->t, s->host, &err);
+}
+
+static int copy_from_it(scene *s) {
+  return mf_tensor_copy(s->host, s->t, &err);
+}
+
+static const operation operations[] = {{fill_it, "cuMemsetD8Async", "hipMemsetD8Async"},
+                                       {copy_to_it, "cuMemcpyAsync", "hipMemcpyAsync"},
+                                       {copy_from_it, "cuMemcpyAsync", "hipMemcpyAsync"}};
 
 static int acquire_there(scene *s) {
   return mf_tensor_acquire(s->t, s->a, MF_READ, &err);
@@ -114,28 +136,30 @@ static void meet(void *ctx) {
   while ((m->seen = atomic_load(&progress_of_user)) < m->until) sched_yield();
 }
 
-static void play(user use_of_it) {
-  const mf_scalar late = {.kind = MF_KIND_UINT, .u = LATE};
-  scene s = {.a = stream_new(0), .b = stream_new(0)};
+static void play(const operation *o, user use_of_it) {
+  scene s = {.a = stream_new(0), .b = stream_new(0), .host = create((DLDevice){kDLCPU, 0}, NBYTES)};
   use_stream(0, s.a);
   s.t = create(gpu(0), NBYTES);
+  fill(s.host, LATE);
   const mf_request request = {.stream = s.b};
   OK(mf_tensor_export_to(s.t, &request, &s.given, &err));
-  other_fill(0, s.given->dl_tensor.data, EARLY, NBYTES, s.b);
+  other_fill(0, s.given->dl_tensor.data, o->run == copy_from_it ? LATE : EARLY, NBYTES, s.b);
   if (use_of_it == acquire_there) { /* whose usual case is that it is alone */
     call_the_deleter(&s);
-    OK(mf_tensor_fill(s.t, &late, &err));
+    fill(s.t, LATE);
   }
   meeting m = {.s = &s, .use = use_of_it, .until = WAITS};
-  sim_ask_at("cuMemsetD8Async", "hipMemsetD8Async", 1, meet, &m);
-  OK(mf_tensor_fill(s.t, &late, &err));
+  sim_ask_at(o->cuda, o->hip, 1, meet, &m);
+  OK(o->run(&s));
   assert_int_equal(pthread_join(m.thread, NULL), 0);
   assert_int_equal(m.rc, MF_OK);
   assert_int_not_equal(m.seen, DONE);
   if (s.given != NULL) call_the_deleter(&s);
   use_stream(0, MF_STREAM_DEFAULT);
   expect_filled(s.t, LATE);
+  expect_filled(s.host, LATE);
   mf_tensor_release(s.t);
+  mf_tensor_release(s.host);
   stream_end(0, s.a);
   stream_end(0, s.b);
 }
@@ -143,7 +167,8 @@ static void play(user use_of_it) {
 static void whoever_comes_meanwhile_waits(void **state) {
   (void)state;
   needs_simulator();
-  for (size_t i = 0; i < COUNT(users); i++) play(users[i]);
+  for (size_t i = 0; i < COUNT(operations); i++)
+    for (size_t k = 0; k < COUNT(users); k++) play(&operations[i], users[k]);
 }
 
 /* A copy through staging buffers keeps the record for long, and a thread that makes one after the other has it nearly
