@@ -31,7 +31,7 @@ static int teach_python(const struct sigaction *now) {
       "    raise KeyboardInterrupt\n"
       "own = _signal.getsignal(_signal.SIGINT)\n"
       "if not callable(own) or own is _signal.default_int_handler:\n"
-      "    pass\n";
+      "    _signal.signal(_signal.SIGINT, interrupt)\n";
   PyObject *names = PyDict_New();
   const int failed = mf__run_code(code, names);
   sigaction(SIGINT, now, NULL);

@@ -290,10 +290,18 @@ static void two_devices_are_ordered_on_the_device(void **state) {
 
 static mf_tensor *shared;
 
+/* What both threads call their stream: by its name, or the one that is current. */
+static mf_stream called;
+static pthread_barrier_t both;
+
+/* It lives on: where a thread ends, its stream is waited for. */
 static void *fill_on_my_stream(void *arg) {
   (void)arg;
-  OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_WRITE, &err));
+  use_stream(0, MF_STREAM_PER_THREAD);
+  OK(mf_tensor_acquire(shared, called, MF_WRITE, &err));
   other_fill(0, data_of(shared), 7, NBYTES, 2);
+  (void)pthread_barrier_wait(&both);
+  (void)pthread_barrier_wait(&both);
   return NULL;
 }
 
@@ -301,14 +309,16 @@ static void *fill_on_my_stream(void *arg) {
 static void per_thread_streams_of_two_threads_are_two(void **state) {
   pthread_t thread;
   (void)state;
-  for (uint64_t seed = 0; seed < 10; seed++) {
+  assert_int_equal(pthread_barrier_init(&both, NULL, 2), 0);
+  for (uint64_t seed = 0; seed < 20; seed++) {
     sim_ask_seed(seed);
+    called = seed % 2 == 0 ? MF_STREAM_PER_THREAD : MF_STREAM_CURRENT;
     shared = create(gpu(0), NBYTES);
     pthread_create(&thread, NULL, fill_on_my_stream, NULL);
-    pthread_join(thread, NULL);
+    (void)pthread_barrier_wait(&both);
     use_stream(0, MF_STREAM_PER_THREAD);
     unsigned char *seen = other_pinned(NBYTES);
-    OK(mf_tensor_acquire(shared, MF_STREAM_PER_THREAD, MF_READ, &err));
+    OK(mf_tensor_acquire(shared, called, MF_READ, &err));
     other_copy(0, seen, data_of(shared), NBYTES, 2);
     mf_tensor *copy;
     OK(mf_tensor_clone(shared, &copy, &err));
@@ -317,9 +327,12 @@ static void per_thread_streams_of_two_threads_are_two(void **state) {
     other_sync(0, 2);
     assert_int_equal(seen[NBYTES - 1], 7);
     other_pinned_free(seen);
+    (void)pthread_barrier_wait(&both);
+    pthread_join(thread, NULL);
     mf_tensor_release(shared);
     use_stream(0, MF_STREAM_DEFAULT);
   }
+  (void)pthread_barrier_destroy(&both);
 }
 
 /* Bad input */

@@ -201,6 +201,22 @@ static void the_current_stream(void **state) {
   other_stream_end(theirs);
 }
 
+/* Pinned memory is used on any GPU's streams: one of the second is current there, not for the GPU whose turn it is. */
+static void what_was_current_is_told_of_the_streams_gpu(void **state) {
+  (void)state;
+  needs_devices(2);
+  const DLDevice host = pinned();
+  const mf_stream own = stream_new(1), other = stream_new(1);
+  mf_stream before;
+  use_stream(1, own);
+  other_current_set(0);
+  OK(mf_stream_swap(&host, other, &before, &err));
+  assert_int_equal(before, own);
+  use_stream(1, MF_STREAM_DEFAULT);
+  stream_end(1, own);
+  stream_end(1, other);
+}
+
 static pthread_key_t last_words;
 static mf_stream at_the_end, again;
 
@@ -459,6 +475,7 @@ int main(void) {
       SPEC(a_name_of_one_gpu_is_that_of_no_other),
       SPEC(a_name_of_one_gpu_is_checked),
       SPEC(the_current_stream),
+      SPEC(what_was_current_is_told_of_the_streams_gpu),
       SPEC(a_threads_choice_ends_with_it),
       SPEC(a_thread_that_ends_has_waited_for_its_own_stream),
       SPEC(a_stream_that_was_given_back_is_given_out_again),
