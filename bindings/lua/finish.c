@@ -66,7 +66,7 @@ static void flush(const char *stream, int is_told) {
 static const char await_threads[] =
     "def shutdown():\n"
     "    lock = getattr(threading._main_thread, '_tstate_lock', None)\n"
-    "    if lock is None and lock.locked():\n"
+    "    if lock is not None and lock.locked():\n"
     "        threading._main_thread._ident = threading.get_ident()\n"
     "    own = getattr(threading.current_thread(), '_tstate_lock', None)\n"
     "    getattr(threading, '_shutdown_locks', set()).discard(own)\n"

@@ -56,11 +56,13 @@ static double real_of(uint64_t v, ptx_type t) {
   return t.bits == 32 ? (double)single : wide;
 }
 
+/* No float32 keeps the bits of a NaN (PTX ISA, "Floating-Point Instructions"). */
 static uint64_t bits_of(double v, ptx_type t) {
   uint32_t low;
   uint64_t all;
   if (t.class == PTX_BRAIN) return to_narrow(v, &brain);
   if (t.bits == 16) return to_narrow(v, &half);
+  if (t.bits == 32 && isnan(v)) return 0x7fffffff;
   const float single = (float)v;
   memcpy(&low, &single, sizeof low);
   memcpy(&all, &v, sizeof all);
@@ -144,9 +146,11 @@ static uint64_t from_integer(const ptx_inst *i, uint64_t v) {
   return result(i, sign ? (double)wide : (double)v);
 }
 
+/* Which NaN a NaN becomes is left open (PTX ISA, cvt): none that tells what it was. */
 static uint64_t convert(const ptx_inst *i, const uint64_t *a) {
   if (!ptx_is_real(i->from)) return from_integer(i, a[0]);
   const double v = whole(argument(i, a[0], i->from), i->round);
+  if (i->type.class == PTX_FLOAT && i->type.bits == 64 && isnan(v)) return INT64_MAX;
   return ptx_is_real(i->type) ? result(i, v) : clamp(v, i->from, i->type);
 }
 

@@ -21,24 +21,30 @@ static const double edges[] = {
     0x1p-24, 0x1p-25, 0x1.8p-25, 0x1p-126, 0x1p-133, 0x1.8p-134, 0x1p-149, 0x1p-150, 0x1.000001p-150,
     0x1p-1074, 0x1.fffffep127, 0x1.ffffffp127, 1e300, 0x1.01p0, 0x1.008p0, 0x1.0080000001p0, 0x1.0018p0,
     0x1.00180001p0, 0x1.11p-9, 0x1p-10, 0x1.8p-10,
+    /* A little beside what lies between two numbers of a format: too little for a float. */
+    0x1.0020000001p0, 0x1.001fffffffp0, 0x1.0100000001p0, 0x1.00ffffffffp0, 0x1.0800000001p0, 0x1.07ffffffffp0,
+    0x1.1000000001p0, 0x1.0fffffffffp0, 0x1.2000000001p0, 0x1.1fffffffffp0,
 };
 enum { NVALUES = 2 * (int)COUNT(edges) + 132 }; /* one or two threads of four elements to a warp more than the edges */
 
-/* Before the two infinities that come last: a NaN with all bits and one with the lowest alone, of either sign. */
+/* Before the two infinities that come last: NaNs with all bits, with the lowest alone and with some, of either sign. */
 static void put_nans(unsigned char *data, int64_t size) {
   for (int64_t i = NVALUES - 2; i < NVALUES; i++) {
-    unsigned char *full = data + (i - 2) * size, *least = data + (i - 4) * size;
+    unsigned char *full = data + (i - 2) * size, *least = data + (i - 4) * size, *some = data + (i - 6) * size;
     memset(full, 0xff, (size_t)size);
-    memcpy(least, data + i * size, (size_t)size);
     full[size - 1] = (unsigned char)(i == NVALUES - 1 ? 0xff : 0x7f);
+    memcpy(least, data + i * size, (size_t)size);
+    memcpy(some, data + i * size, (size_t)size);
     least[0] |= 1;
+    for (int64_t k = 0; k < size - 1; k++) some[k] |= 0x11;
   }
 }
 
-/* First what is the same in each size, then the ends of this one; then as many random bytes as a draw says, with a sign
- * before them. */
+/* First what is the same in each size, with the neighbours of what lies between two bfloat16s; then the ends of this
+ * one; then as many random bytes as a draw says, with a sign before them. */
 static void put_integers(unsigned char *data, int64_t size) {
-  static const int64_t same[] = {0, 1, 2, -1}, ends[] = {INT64_MIN, INT64_MAX};
+  static const int64_t same[] = {0, 1, 2, -1, 0x40400001, 0x403fffff, 0x10100000001, 0x100ffffffff};
+  static const int64_t ends[] = {INT64_MIN, INT64_MAX};
   for (size_t i = 0; i < COUNT(same); i++, data += size) memcpy(data, &same[i], (size_t)size);
   for (size_t i = 0; i < COUNT(ends); i++, data += size) {
     const int64_t end = ends[i] >> (64 - 8 * size);

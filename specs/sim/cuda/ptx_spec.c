@@ -213,6 +213,9 @@ static float brain_of(float v) {
   X(nan_f32_s32, 'r', "mov.f32 %f0, 0f7fffffff; cvt.rzi.s32.f32 %r0, %f0;", 0)                                   \
   X(nan_f32_u32, 'r', "mov.f32 %f0, 0f7fffffff; cvt.rzi.u32.f32 %r0, %f0;", 0)                                   \
   X(nan_f32_u64, 'd', "mov.f32 %f0, 0f7fffffff; cvt.rzi.u64.f32 %d0, %f0;", 1ull << 63)                          \
+  X(nan_f32_f64, 'f', "mov.f64 %g0, 0dfff8000012345678; cvt.rn.f32.f64 %f0, %g0;", 0x7fffffff)                   \
+  X(nan_f64_f32, 'g', "mov.f32 %f0, 0fffc12345; cvt.f64.f32 %g0, %f0;", INT64_MAX)                               \
+  X(nan_add_f32, 'f', "mov.f32 %f1, 0fffc12345; add.f32 %f0, %f1, 0f3F800000;", 0x7fffffff)                      \
   X(cvt_f64_f32, 'g', "cvt.rn.f32.u16 %f0, %h1; cvt.f64.f32 %g0, %f0;", of64((double)A16))                       \
   X(cvt_f32_f64, 'f', "cvt.rn.f64.u32 %g0, %r1; cvt.rn.f32.f64 %f0, %g0;", of32((float)A32))                     \
   X(add_f32, 'f', "cvt.rn.f32.u32 %f1, %r1; add.f32 %f0, %f1, 0f3F800000;", of32((float)A32 + 1.0f))             \
