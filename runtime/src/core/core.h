@@ -376,7 +376,7 @@ typedef struct mf__small {
   uint32_t max_finite, infinity, overflow; /* codes without sign */
   uint32_t nan;
   uint32_t unsigned_zero; /* codes that take no sign: zero, where there is one alone, */
-  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero */
+  uint32_t nan_alone;     /* and NaN, where it stands in place of the other zero: that sign's bit alone */
 } mf__small;
 
 /* number.c: for the formats of 8 and 16 bits but float8_e8m0fnu, which is no number with a sign. */

@@ -158,7 +158,7 @@ static inline uint32_t encoded(uint32_t bits, const mf__small *f) {
   const uint32_t tiny = as_bits(as_float(magnitude) + as_float(f->step)) - f->step;
   uint32_t code = magnitude < f->least_normal ? tiny : normal;
   code = code > f->max_finite ? f->overflow : code;
-  code |= code == f->unsigned_zero || code == f->nan_alone ? 0 : sign;
+  code |= code == f->unsigned_zero ? 0 : sign;
   return magnitude > 0x7f800000u ? f->nan : code;
 }
 

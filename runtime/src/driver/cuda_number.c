@@ -198,7 +198,7 @@ static void encode_small(mf__cuda_text *t, const mf__small *f) {
   put_number(t, "  setp.gt.u32 %t, %i, 0x$;\n", f->max_finite);
   put_number(t, "  selp.b32 %i, 0x$, %i, %t;\n", f->overflow);
   put_number(t, "  setp.ne.u32 %t, %i, 0x$;\n  selp.b32 %s, %s, 0, %t;\n", f->unsigned_zero);
-  put_number(t, "  setp.ne.u32 %t, %i, 0x$;\n  selp.b32 %s, %s, 0, %t;\n  or.b32 %i, %i, %s;\n", f->nan_alone);
+  mf__cuda_put(t, "  or.b32 %i, %i, %s;\n", NULL, NULL);
   put_number(t, "  setp.gt.u32 %t, %m, 0x7f800000;\n  selp.b32 %i, 0x$, %i, %t;\n", f->nan);
 }
 

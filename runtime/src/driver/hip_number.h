@@ -65,7 +65,7 @@ INSIDE unsigned encoded(unsigned bits, const format *f) {
   const unsigned rounded = magnitude < f->least_normal ? tiny : normal;
   const unsigned code = rounded > f->max_finite ? f->overflow : rounded;
   if (magnitude > 0x7f800000u) return f->nan;
-  return code == f->unsigned_zero || code == f->nan_alone ? code : code | sign;
+  return code == f->unsigned_zero ? code : code | sign;
 }
 
 INSIDE number loaded(u64 bits, const format *f) {
