@@ -183,14 +183,18 @@ void core_producers_clear(core_state *state) {
 
 #endif
 
-/* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. */
+/* What is known of ${type}. Borrowed until Python code runs; NULL with an exception. Code that is asked may take the
+ * type from its last object, so that it is held meanwhile. */
 const core_producer *core_producer_of(core_state *state, PyTypeObject *type) {
   size_t bits = (size_t)type;
   core_producer *producers = producers_of(state);
   if (producers == NULL) return NULL;
   core_producer *place = &producers[((bits >> 4) ^ (bits >> 10)) % CORE_PRODUCERS];
   if (place->type == type && place->version != 0 && place->version == version_of(type)) return place;
-  return learn(state, place, type);
+  Py_INCREF(type);
+  const core_producer *learned = learn(state, place, type);
+  Py_DECREF(type);
+  return learned;
 }
 
 /* 1 if the attribute is true, or if calling it is; 0; or -1 with an exception. */

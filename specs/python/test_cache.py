@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -200,3 +201,27 @@ def test_static_types_and_instances_of_no_type_of_ours():
             mf.from_dlpack(x)
     with pytest.raises(TypeError, match="__dlpack_device__"):
         mf.from_dlpack(mf.Tensor)
+
+
+class Gone(BaseException):
+    """What ends an import before it looks at a type that is no more."""
+
+
+def test_a_type_that_code_takes_from_its_last_object_stays_while_it_is_looked_at(monkeypatch):
+    """Python calls that code where NumPy's module is one that is loaded when it is used."""
+    kind = fresh_type()
+    x, of_kind = kind(), weakref.ref(kind)
+
+    class Lazily(types.ModuleType):
+        @property
+        def ndarray(self):
+            nonlocal kind
+            if kind is not None:
+                x.__class__, kind = fresh_type(), None
+                gc.collect()
+            if of_kind() is None:
+                raise Gone
+            return np.ndarray
+
+    monkeypatch.setitem(sys.modules, "numpy", Lazily("numpy"))
+    assert mf.from_dlpack(x).shape == (2,) and kind is None
