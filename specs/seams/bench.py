@@ -15,6 +15,7 @@ import numpy as np
 from strike import point, tell
 
 import moonferry as mf
+from moonferry import _arrow
 
 HERE = Path(__file__).resolve().parent
 MODES = ("compiled", "interpreted", "interruptible")
@@ -206,6 +207,39 @@ class Loan:
         return capsule
 
 
+class Column:
+    """An array of Arrow whose release callbacks are Python code."""
+
+    made = []  # their structs may be released after all else is gone
+
+    def __init__(self):
+        self.values = noisy((6,))
+        self.buffers = (ctypes.c_void_p * 2)(None, self.values.ctypes.data)
+        callback = _arrow._RELEASE(self.release)
+        self.schema = _arrow._Schema(format=b"f", release=callback)
+        self.array = _arrow._Array(length=6, n_buffers=2, release=callback)
+        self.array.buffers = ctypes.cast(self.buffers, ctypes.POINTER(ctypes.c_void_p))
+        self.released = 0
+        Column.made.append(self)
+
+    def release(self, struct):
+        self.released += 1
+        if self.released == self.given():
+            self.values = None
+        point()
+
+    def given(self):
+        """How many structs were moved out."""
+        return (not self.schema.release) + (not self.array.release)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        point()
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        structs = ((self.schema, b"arrow_schema"), (self.array, b"arrow_array"))
+        return tuple(new(ctypes.addressof(struct), name, None) for struct, name in structs)
+
+
 class Bench:
     """What an operation may use. `device` is "cpu" or a GPU; `lua` is a state, and `helpers` are functions in it, or
     in the state that hosts Python."""
@@ -298,4 +332,6 @@ def left(device):
         found.append(f"left: {alive} states")
     if Loan.living:
         found.append(f"left: {len(Loan.living)} structs that nobody deleted")
+    if any(column.released != column.given() for column in Column.made):
+        found.append("left: a struct of Arrow that nobody released, or that was released twice")
     return "; ".join(found)

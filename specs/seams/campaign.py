@@ -53,7 +53,8 @@ def known(event, kind, name, mode, in_lua, several):
     raises = event.raises is not None or event.name == "interrupts" or (several and (event.allows or event.takes))
     if name in operations.OWE and (raises or event.name in LIMITS):
         return "an error between two calls loses a struct that is nobody's yet, as it may"
-    if name in ("LuaThread-throw", "LuaThread-close") and kind == "lua" and event.name == "repeats_the_operation":
+    ends = name in ("LuaThread-throw", "LuaThread-close", "LuaThread-delegated")
+    if ends and kind == "lua" and event.name == "repeats_the_operation":
         return "inside of a debug hook the end of a coroutine is refused, as test_lua_coroutine has it"
     if (in_lua or name in operations.LUA_HAS_TENSORS) and kind == "lua" and raises:
         return "an error of a program's own debug hook, inside of the library where a new tensor is nobody's yet"
