@@ -8,7 +8,7 @@
 
 struct thread {
   mf__value value;
-  PyObject *arguments; /* a tuple until the first resume, then NULL */
+  PyObject *arguments; /* a tuple until it has begun, then NULL */
   lua_State *coroutine;
 };
 
@@ -69,7 +69,7 @@ PyObject *mf__thread_start(PyObject *function, PyObject *arguments) {
 
 struct resume {
   struct thread *thread;
-  PyObject *arguments; /* a tuple, or NULL; borrowed */
+  PyObject *arguments; /* a tuple, or NULL: those that it was made with, if it has not begun; borrowed */
   PyObject *exception; /* to raise where the coroutine waits, or NULL; borrowed */
   PyObject *result;    /* new; NULL at the end */
   int ended;
@@ -170,6 +170,33 @@ static int raise_at_once(const struct resume *resume) {
   return 0;
 }
 
+static PyObject *take_arguments(struct thread *thread) {
+  return __atomic_exchange_n(&thread->arguments, NULL, __ATOMIC_ACQ_REL);
+}
+
+/* Those are not needed any more; they go when the call ends. */
+static int drop_arguments(struct thread *thread) {
+  PyObject *arguments = take_arguments(thread);
+  if (arguments != NULL) mf__keep(arguments);
+  return arguments != NULL;
+}
+
+/* Pushes what the coroutine is resumed with: how much that is. What it was made with stays there until it is to begin,
+ * since the conversion may fail, and may run anything, which may resume it. */
+static int push_arguments(lua_State *L, struct resume *resume) {
+  struct thread *thread = resume->thread;
+  PyObject *own = resume->arguments == NULL ? __atomic_load_n(&thread->arguments, __ATOMIC_ACQUIRE) : NULL;
+  PyObject *arguments = own != NULL ? own : resume->arguments;
+  if (own != NULL) {
+    Py_IncRef(own);
+    mf__keep(own);
+  }
+  const int count = arguments == NULL ? 0 : mf__push_tuple(L, arguments, "too many arguments");
+  if (status_of(thread->coroutine) != SUSPENDED || (own != NULL && !drop_arguments(thread)))
+    mf__fail(L, "cannot resume this coroutine");
+  return count;
+}
+
 /* Returns lua_resume's status, and raises what did not come from the coroutine. */
 static int run_coroutine(lua_State *L, struct resume *resume, int count) {
   if (resume->exception != NULL) arm_fault(L, resume);
@@ -191,11 +218,11 @@ static int resume_body(lua_State *L, void *data) {
   int status = status_of(coroutine);
   resume->ended = 1;
   if (status == RUNNING) mf__fail(L, "cannot resume a coroutine that is running");
+  if (resume->exception != NULL || status == DEAD) (void)drop_arguments(resume->thread);
   if (resume->exception != NULL && (status == DEAD || lua_status(coroutine) != LUA_YIELD))
     return raise_at_once(resume);
   if (status == DEAD) return 0;
-  int count = resume->arguments == NULL ? 0 : mf__push_tuple(L, resume->arguments, "too many arguments");
-  if (status_of(coroutine) != SUSPENDED) mf__fail(L, "cannot resume this coroutine");
+  int count = push_arguments(L, resume);
   move_values(L, coroutine, count);
   status = run_coroutine(L, resume, count);
   if (status != 0 && status != LUA_YIELD) {
@@ -216,29 +243,20 @@ static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
   return mf__call_in(thread->value.bridge, resume_body, &resume) == 0 ? resume.result : NULL;
 }
 
-static PyObject *take_arguments(struct thread *thread) {
-  return __atomic_exchange_n(&thread->arguments, NULL, __ATOMIC_ACQ_REL);
-}
-
 static PyObject *thread_next(PyObject *self) {
-  PyObject *arguments = take_arguments((struct thread *)self);
-  PyObject *result = resume_thread((struct thread *)self, arguments);
-  Py_DecRef(arguments);
-  return result;
+  return resume_thread((struct thread *)self, NULL);
 }
 
 static PyObject *thread_send(PyObject *self, PyObject *value) {
   struct thread *target = (struct thread *)self;
   PyObject *arguments = NULL;
-  if (value == Py_None) {
-    arguments = take_arguments(target);
-  } else if (target->arguments != NULL) {
+  if (value != Py_None && target->arguments != NULL) {
     PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started generator");
     return NULL;
   } else if (PyTuple_Check(value)) {
     Py_IncRef(value);
     arguments = value;
-  } else {
+  } else if (value != Py_None) {
     arguments = PyTuple_Pack(1, value);
     if (arguments == NULL) return NULL;
   }
@@ -268,7 +286,6 @@ static PyObject *exception_of(PyObject *given) {
 /* Raises ${exception} where the coroutine waits. What it yields then; at its end NULL without an exception. */
 static PyObject *throw_into(struct thread *thread, PyObject *exception, int *ended) {
   struct resume resume = {.thread = thread, .exception = exception, .fault = LUA_NOREF};
-  Py_DecRef(take_arguments(thread));
   const int status = mf__call_in(thread->value.bridge, resume_body, &resume);
   *ended = resume.ended;
   return status == 0 ? resume.result : NULL;

@@ -305,6 +305,41 @@ def test_one_that_ends_while_what_it_is_sent_crosses_is_not_resumed(lua):
     assert not thread
 
 
+@pytest.mark.parametrize("resume", [next, lambda thread: thread.send(None)], ids=["next", "send"])
+def test_one_that_could_not_begin_still_has_what_it_was_made_with(lua, resume):
+    thread = lua.eval("function(...) coroutine.yield(...) end").coroutine("first", 2**70)
+    for _ in range(2):
+        with pytest.raises(OverflowError):
+            resume(thread)
+    lua.set_overflow_handler(float)
+    assert resume(thread) == ("first", 2.0**70)
+
+
+def test_one_for_whose_beginning_there_was_no_memory_begins_with_what_it_was_made_with():
+    lua = mf.Lua(max_memory=0)
+    thread = lua.eval("function(text) coroutine.yield(#text) end").coroutine("x" * 1_000_000)
+    lua.set_max_memory(200_000)
+    with pytest.raises(mf.LuaMemoryError):
+        next(thread)
+    lua.set_max_memory(0)
+    assert next(thread) == 1_000_000
+
+
+def test_one_that_is_resumed_while_it_is_to_begin_begins_once(lua):
+    seen = []
+
+    def resume(number):
+        lua.set_overflow_handler(float)
+        seen.append(next(thread))
+        return 0
+
+    lua.set_overflow_handler(resume)
+    thread = lua.eval("function(...) coroutine.yield(...) coroutine.yield(2) end").coroutine(1, 2**70)
+    with pytest.raises(mf.LuaError, match="cannot resume this coroutine"):
+        next(thread)
+    assert seen == [(1, 2.0**70)] and next(thread) == 2
+
+
 def test_one_that_begins_with_what_refers_to_it_is_collected():
     """CPython's collector cannot make a super object let go."""
     kept = object()
