@@ -435,7 +435,7 @@ CATCHES |= {
     "py.call-lua_error",
 }
 CATCHES |= {"py.with-error", "py.raise", "t:invalidate", "mf.with_stream-error"}
-CATCHES |= {"Lua.execute-strange_error", "LuaError"}  # pickle loses what is raised while it looks for a class
+CATCHES |= {"Lua.execute-strange_error", "LuaError"}
 # They say what a tensor is, or that it is none any more.
 ASK_WHETHER = {"Tensor.__repr__", "mf.is_tensor", "t:tostring", "lua_type", "LuaTable-tensor_fields", "t:close"}
 # Tensors are Lua's in them.

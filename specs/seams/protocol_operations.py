@@ -8,7 +8,6 @@ strikes, nor where; operations.py has the table that these are parts of.
 import codecs
 import copy
 import ctypes
-import pickle
 import weakref
 
 import numpy as np
@@ -237,8 +236,8 @@ def copied_error(b):
     try:
         b.lua.execute("error({...})", Items(1))
     except mf.LuaError as error:
-        again = pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)
-        return [type(e.value).__name__ for e in again], error.value[1].items_
+        again, made = (copy.copy(error), copy.deepcopy(error)), error.__reduce__()
+        return [type(e.value).__name__ for e in again], error.value[1].items_, len(made)
 
 
 def delegated(b):
@@ -279,7 +278,7 @@ LUA_PROTOCOLS = {
     "Lua.attribute_handlers": handled,
     "Lua-subclass": lambda b: Subclass(interruptible=True).eval("1 + ...", Index(2)),
     "Lua.execute-strange_error": lambda b: b.lua.execute(
-        "local ok, e = pcall(...) e = python.as_attrgetter(e) return ok, e.code, #tostring(e)", raise_strange)[:2],
+        "local ok, e = pcall(...) return ok, python.builtins.getattr(e, 'code', 5), #tostring(e)", raise_strange)[:2],
     "Lua-generator": lambda b: b.lua.execute(
         "for i in python.iter(...) do if i == 2 then return i end end", counting()),
     "Lua-generator_collected": lambda b: b.lua.execute(
