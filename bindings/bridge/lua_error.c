@@ -305,7 +305,9 @@ int mf__error_to_python(lua_State *L, void *status) {
   if (!may_trace(L) || no_memory) trace = NULL;
   PyObject *message = message_of(L, 1), *value = value_of(L, 1);
   MF__OUTSIDE(exception, mf__error_new(type, message, value, trace));
-  mf__restore_error(mf__hold(L, exception));
+  mf__hold(L, exception);
+  /* So what is being handled is its context, as that of any new exception. */
+  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
   return 0;
 }
 

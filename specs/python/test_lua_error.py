@@ -141,6 +141,21 @@ def test_a_lua_error_after_a_handled_exception_is_its_own(lua):
         lua.execute("pcall(...) local x = nil; x = x.y", lambda: 1 / 0)
 
 
+@pytest.mark.parametrize("code", ["error('x')", "error({})", "({})[nil] = 1", "(...)[0 / 0] = 1"])
+def test_the_context_of_a_lua_error_is_what_is_being_handled(lua, code):
+    """As of any exception that Python raises, which its traceback shows."""
+    handled, table = KeyError("handled"), lua.table()
+    with pytest.raises(mf.LuaError) as caught:
+        try:
+            raise handled
+        except KeyError:
+            lua.execute(code, table)
+    assert caught.value.__context__ is handled and not caught.value.__suppress_context__
+    with pytest.raises(mf.LuaError) as caught:
+        lua.execute(code, table)
+    assert caught.value.__context__ is None
+
+
 def test_errors_in_error_handling(lua):
     with pytest.raises(mf.LuaError):
         lua.execute("local ok, e = xpcall(error, function() error('again') end) error(e)")
