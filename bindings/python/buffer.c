@@ -1,8 +1,8 @@
 /* buffer.c: Tensor's side of the buffer protocol.
  *
- * Invariant: a buffer that is out holds the tensor and is counted, so that nothing closes it, and its memory and
- * description never move; only
- * the strides, which PEP 3118 wants in bytes, need a block of their own. It must not know who asked.
+ * Invariant: a buffer holds the tensor and is counted from before anything is waited for, so that nothing closes it,
+ * and its memory and description never move; only the strides, which PEP 3118 wants in bytes, need a block of their
+ * own. It must not know who asked.
  *
  * Standard: PEP 3118.
  */
@@ -100,9 +100,12 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
   if (format == NULL) return refuse_dtype(core_state_of_tensor(self), from->dtype);
   describe(view, t, format, flags);
   view->readonly = (mf_tensor_flags(t) & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
-  if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0) return -1;
-  if (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0) return -1;
-  core_buffer_out(self);
+  if (core_buffer_out(self) < 0) return -1;
+  if (core_wait_on_host(self, view->readonly == 0, "buffer") < 0 ||
+      (wants(flags, PyBUF_STRIDES) && from->ndim > 0 && fill_strides(view, from) < 0)) {
+    core_buffer_back(self);
+    return -1;
+  }
   Py_INCREF(self);
   view->obj = self;
   return 0;

@@ -68,9 +68,14 @@ static inline void core_lend(PyObject *tensor) {
   atomic_fetch_or(core_door(tensor), CORE_LENT);
 }
 
-/* A buffer goes out, inside; or comes back. */
-static inline void core_buffer_out(PyObject *tensor) {
-  atomic_fetch_add(core_door(tensor), CORE_BUFFER);
+/* A buffer goes out, inside: 0, or -1 with a ValueError where ${tensor} was closed meanwhile. From then on nothing
+ * closes it until the buffer comes back. */
+static inline int core_buffer_out(PyObject *tensor) {
+  uint64_t door = atomic_load(core_door(tensor));
+  do {
+    if ((door & CORE_CLOSED) != 0) return core_refuse_closed();
+  } while (!atomic_compare_exchange_weak(core_door(tensor), &door, door + CORE_BUFFER));
+  return 0;
 }
 
 static inline void core_buffer_back(PyObject *tensor) {
@@ -98,8 +103,10 @@ static inline void core_lend(PyObject *tensor) {
   ((core_tensor *)tensor)->lent = true;
 }
 
-static inline void core_buffer_out(PyObject *tensor) {
+static inline int core_buffer_out(PyObject *tensor) {
+  if (core_is_closed(tensor)) return core_refuse_closed();
   ((core_tensor *)tensor)->buffers++;
+  return 0;
 }
 
 static inline void core_buffer_back(PyObject *tensor) {

@@ -32,6 +32,38 @@ def test_only_what_writes_behind_a_fence_keeps_the_memory_from_being_read(give, 
     point.reached.set()
 
 
+def test_a_slot_is_not_closed_while_a_buffer_of_it_waits_for_a_fence():
+    """Else the buffer would be of memory that is no more."""
+    ring, point, given = mf.Ring(2, "float32", 2), Point(), []
+    slot, _ = ring.begin(0)
+    slot.fill(3)
+    ring.done(point.capsule, write=True)
+    ring.close()
+    reader = threading.Thread(target=lambda: given.append(memoryview(slot)), daemon=True)
+    reader.start()
+    assert point.asked.wait(60)
+    with pytest.raises(BufferError, match="1 buffer of the tensor is out"):
+        slot.close()
+    point.reached.set()
+    reader.join(60)
+    with given.pop() as memory:
+        assert memory.tolist() == [3, 3]
+    slot.close()
+
+
+def test_a_buffer_that_could_not_wait_for_a_fence_is_none():
+    ring, point = mf.Ring(2, "float32", 2), Point()
+    slot, _ = ring.begin(0)
+    point.fence.wait = type(point.fence.wait)(lambda ctx, value, ns: point.reached.is_set() - 1)
+    ring.done(point.capsule, write=True)
+    with pytest.raises(BufferError, match="cannot be waited for"):
+        memoryview(slot)
+    point.reached.set()
+    ring.close()
+    slot.close()
+    assert point.dropped == 1
+
+
 def test_the_most_slots_that_a_ring_can_have():
     assert len(mf.Ring(1, slots=64).slots) == 64
     made = tuple(mf.zeros(1) for _ in range(64))
