@@ -258,6 +258,36 @@ static void empty_tensors_are_given_to_any_stream(void **state) {
   stream_end(0, s);
 }
 
+/* A program that works on batches meets an empty one: it is on its device as any other. */
+static void empty_tensors_take_the_streams_of_their_device(void **state) {
+  static int64_t shape[] = {0, 3};
+  const DLDevice places[] = {gpu(0), pinned(), managed()};
+  (void)state;
+  const mf_stream s = stream_new(0);
+  const mf_stream all[] = {s, MF_STREAM_DEFAULT, MF_STREAM_PER_THREAD, MF_STREAM_OF(0, MF_STREAM_DEFAULT)};
+  for (size_t p = 0; p < (other_managed_type() != 0 ? 3 : 2); p++) {
+    const DLTensor like = {.device = places[p], .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+    mf_tensor *t, *copy;
+    OK(mf_tensor_create(&like, 0, &t, &err));
+    for (size_t i = 0; i < COUNT(all); i++) {
+      OK(mf_tensor_acquire(t, all[i], MF_WRITE, &err));
+      OK(mf_tensor_record(t, all[i], MF_READ, &err));
+      OK(mf_tensor_to(t, &(mf_request){.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS, .stream = all[i]}, &copy, &err));
+      mf_tensor_release(copy);
+    }
+    OK(mf_tensor_acquire(t, MF_STREAM_HOST, MF_WRITE, &err));
+    FAILS(mf_tensor_acquire(t, -3, MF_READ, &err), MF_EINVAL);
+    FAILS(mf_tensor_acquire(t, MF_STREAM_OF(63, MF_STREAM_DEFAULT), MF_READ, &err), MF_EINVAL);
+    SAYS("device_id of 0 to");
+    const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_NEVER};
+    if (p == 0) FAILS(mf_tensor_to(t, &on_host, &copy, &err), MF_ELAYOUT);
+    else OK(mf_tensor_to(t, &on_host, &copy, &err));
+    if (p > 0) mf_tensor_release(copy);
+    mf_tensor_release(t);
+  }
+  stream_end(0, s);
+}
+
 static void no_order_means_no_call_and_no_record(void **state) {
   (void)state;
   const mf_stream a = stream_new(0);
@@ -451,6 +481,7 @@ int main(void) {
       SPEC(a_consumer_that_is_not_done_is_waited_for_each_time),
       SPEC(the_deleter_waits_for_the_last_use),
       SPEC(empty_tensors_are_given_to_any_stream),
+      SPEC(empty_tensors_take_the_streams_of_their_device),
       SPEC(no_order_means_no_call_and_no_record),
       SPEC(two_devices_are_ordered_on_the_device),
       SPEC(per_thread_streams_of_two_threads_are_two),

@@ -176,7 +176,7 @@ static int check_use(const mf_tensor *t, int32_t use, mf_error *err) {
 static int work_queue(const mf_tensor *t, mf_stream stream, mf__queue *on, bool *needed, mf_error *err) {
   const mf__device device = mf__tensor_device(t);
   const int rc = queue_for(t, &device, stream, on, err);
-  *needed = device.backend != NULL && on->stream != MF_STREAM_NO_ORDER;
+  *needed = mf__tensor_record(t) != NULL && on->stream != MF_STREAM_NO_ORDER;
   return rc;
 }
 
