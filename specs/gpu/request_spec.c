@@ -227,6 +227,28 @@ static void managed_memory_of_the_devices_alone(void **state) {
   mf_tensor_release(t);
 }
 
+/* It is made beside one GPU and may be used with any: the kernel runs where the other side is. */
+static void managed_memory_of_one_device_with_another(void **state) {
+  int64_t shape[] = {NBYTES};
+  const DLTensor like = {.device = gpu(1), .ndim = 1, .dtype = {kDLInt, 32, 1}, .shape = shape};
+  int32_t same = 0;
+  (void)state;
+  needs_devices(2);
+  mf_tensor *bytes = create(managed(), NBYTES), *wide, *back = create(managed(), NBYTES);
+  OK(mf_tensor_create(&like, 0, &wide, &err));
+  fill(bytes, 5);
+  OK(mf_tensor_astype(wide, bytes, &err));
+  OK(mf_tensor_astype(back, wide, &err));
+  expect_copied(back, cpu, 5);
+  mf_tensor *there = moved(bytes, gpu(1), MF_COPY_ALWAYS);
+  OK(mf_tensor_equal(back, there, &same, &err));
+  assert_int_equal(same, 1);
+  OK(mf_tensor_equal(there, back, &same, &err));
+  assert_int_equal(same, 1);
+  mf_tensor *all[] = {bytes, wide, back, there};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
 static void begin_anew_with_exclusive_memory(void) {
   (void)setenv("SIM_MANAGED", "exclusive", 1);
   (void)execl("/proc/self/exe", "request_spec", "exclusive", (char *)NULL);
@@ -240,7 +262,10 @@ static void where_managed_memory_is_exclusive(void **state) {
 }
 
 int main(int argc, char **argv) {
-  const struct CMUnitTest exclusive[] = {SPEC(managed_memory_of_the_devices_alone)};
+  const struct CMUnitTest exclusive[] = {
+      SPEC(managed_memory_of_the_devices_alone),
+      SPEC(managed_memory_of_one_device_with_another),
+  };
   const struct CMUnitTest tests[] = {
       SPEC(requests_that_are_refused),
       SPEC(streams_of_another_gpu_are_refused),

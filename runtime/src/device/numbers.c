@@ -32,11 +32,11 @@ static int brought(const mf_tensor *t, mf_tensor **out, mf_error *err) {
   return rc;
 }
 
-/* Whether a kernel on the queue reaches both. */
-static bool reaches(const mf__queue *on, const mf_tensor *a, const mf_tensor *b) {
-  const mf__record *x = mf__tensor_record(a), *y = mf__tensor_record(b);
-  if (x == NULL || y == NULL || x->backend != on->backend || y->backend != on->backend) return false;
-  return x->space != MF__DEVICE || y->space != MF__DEVICE || x->ordinal == y->ordinal;
+/* Whether a kernel on the queue reaches the memory: a device's own only there. */
+static bool reaches(const mf__queue *on, const mf_tensor *t) {
+  const mf__record *a = mf__tensor_record(t);
+  if (a == NULL || a->backend != on->backend) return false;
+  return a->space != MF__DEVICE || a->ordinal == on->ordinal;
 }
 
 /* Makes the kernel, if it is not yet made. *has: there is one. */
@@ -118,12 +118,14 @@ static int copy_then_cast(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 
 static int cast_on_device(mf_tensor *dst, const mf_tensor *src, const mf__numbers *n, mf_error *err) {
   const bool there = !mf__tensor_on_host(src), repeats = mf__walk_repeats(&dst->dl);
-  const mf__queue on = there ? mf__queue_for(mf__tensor_record(src), NULL) : mf__transfer_queue(dst, src, NULL);
+  mf__queue on = mf__transfer_queue(dst, src, NULL);
   bool has;
+  if (there && !reaches(&on, src)) on = mf__queue_for(mf__tensor_record(src), NULL);
   int rc = find_kernel(&on, n, &has, err);
   if (rc != MF_OK) return rc;
   if (!has) return cast_by_host(dst, src, err);
-  if (reaches(&on, dst, src) && !repeats && !mf__overlap(dst, src)) return cast_by_kernel(&on, dst, src, n, err);
+  if (reaches(&on, dst) && reaches(&on, src) && !repeats && !mf__overlap(dst, src))
+    return cast_by_kernel(&on, dst, src, n, err);
   const int64_t to = n->to.slot_bits, from = n->from.slot_bits;
   if (there && (to <= from || !mf__tensor_on_host(dst))) return cast_then_copy(&on, dst, src, n, err);
   if (!there && from <= to && !repeats) return copy_then_cast(&on, dst, src, n, err);
@@ -183,10 +185,10 @@ int mf__numbers_equal(const mf_tensor *a, const mf_tensor *b, bool *out, mf_erro
   mf__numbers n = {.differs = &asked};
   bool has = false;
   if (mf__tensor_on_host(a) && mf__tensor_on_host(b)) return equal_by_host(a, b, out, err);
-  const mf__queue on = mf__queue_for(mf__tensor_record(mf__tensor_on_host(a) ? b : a), NULL);
+  const mf__queue on = mf__transfer_queue(a, b, NULL);
   int rc = mf__capture_refuse(&on, "the host waits for what a comparison says", err);
   const bool numbers = mf__codec_find(&a->dl.dtype, a->flags, &n.to, NULL) == MF_OK;
-  if (rc == MF_OK && numbers && reaches(&on, a, b)) rc = find_kernel(&on, &n, &has, err);
+  if (rc == MF_OK && numbers && reaches(&on, a) && reaches(&on, b)) rc = find_kernel(&on, &n, &has, err);
   if (rc != MF_OK) return rc;
   return has ? equal_by_kernel(&on, a, b, &n, out, err) : equal_by_host(a, b, out, err);
 }
