@@ -415,8 +415,9 @@ MF_API int mf_simd_set(const char *name, mf_error *err);
 
 /* One large copy, cast, fill or comparison in host memory is shared by several threads. The library starts them with
  * the first large work; they run none of the program's code, block its signals (except faults), and end with the
- * process. A child of fork begins without any. Small work, and work that comes while the threads are busy, is done by
- * the thread that asks. If a handler leaves a fault in such memory by longjmp, the number must be 1. */
+ * process; once the main thread has left by pthread_exit, with their work. A child of fork begins without any. Small
+ * work, and work that comes while the threads are busy, is done by the thread that asks. If a handler leaves a fault in
+ * such memory by longjmp, the number must be 1. */
 #define MF_THREADS_MAX 64
 
 /* mf_threads(): returns how many threads share large work, including the asking one. The first setting is the

@@ -1,6 +1,6 @@
 /* workers_wait_spec.c: what comes while a thread waits for the workers that share its copy: it is cancelled, and ends
  * behind the copy, so that they have neither its stack nor its lock; or fewer workers are wanted, and some end. And the
- * end of a process, which waits for them, too.
+ * end of a process, which waits for them, too, and of one whose main thread has left it, which waits for nobody else.
  */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #ifndef __SANITIZE_THREAD__
@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 enum { SIDE = 1024, ROUNDS = 20, HANGS_SECONDS = 600 };
@@ -112,6 +113,64 @@ static bool ends_behind_its_workers(void) {
   exit(7);
 }
 
+static pthread_t main_thread;
+
+static void copy_by_workers(void) {
+  const int32_t axes[] = {1, 0};
+  mf_tensor *across;
+  OK(mf_tensor_permute_dims(from, axes, 2, &across, &spec_err));
+  OK(mf_tensor_copy(to, across, &spec_err));
+  mf_tensor_release(across);
+}
+
+static void *copy_behind_main(void *unused) {
+  (void)unused;
+  if (pthread_join(main_thread, NULL) != 0) _exit(2);
+  copy_by_workers();
+  return NULL;
+}
+
+/* Workers block signals: only SIGKILL would end a process that has no other thread. */
+static int status_at_the_end_of(pid_t child) {
+  int status = -1;
+  assert_true(child > 0);
+  for (int i = 0; i < PATIENCE && waitpid(child, &status, WNOHANG) == 0; i++) sleep_a_little();
+  if (status == -1 && kill(child, SIGKILL) == 0) (void)waitpid(child, &status, 0);
+  return status;
+}
+
+/* One worker; ${then} may be NULL. */
+static pid_t child_that_its_main_thread_leaves(void *(*then)(void *)) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  pthread_t thread;
+  main_thread = pthread_self();
+  from = square();
+  to = square();
+  OK(mf_threads_set(2, &spec_err));
+  copy_by_workers();
+  if (then != NULL && pthread_create(&thread, NULL, then, NULL) != 0) _exit(1);
+  pthread_exit(NULL);
+}
+
+/* The forking thread is the child's main one. */
+static void *fork_here(void *child) {
+  *(pid_t *)child = child_that_its_main_thread_leaves(NULL);
+  return NULL;
+}
+
+static void a_process_ends_that_its_main_thread_has_left(void **state) {
+  pthread_t thread;
+  pid_t child = -1;
+  (void)state;
+  needs_threads_in_a_child(__func__);
+  assert_int_equal(status_at_the_end_of(child_that_its_main_thread_leaves(NULL)), 0);
+  assert_int_equal(status_at_the_end_of(child_that_its_main_thread_leaves(copy_behind_main)), 0);
+  assert_int_equal(pthread_create(&thread, NULL, fork_here, &child), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(status_at_the_end_of(child), 0);
+}
+
 static void a_process_waits_for_its_workers(void **state) {
   (void)state;
   needs_threads_in_a_child(__func__);
@@ -123,6 +182,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {SPEC(a_copy_ends_before_its_thread_does),
 #ifndef __SANITIZE_THREAD__
                                      SPEC(a_process_waits_for_its_workers),
+                                     SPEC(a_process_ends_that_its_main_thread_has_left),
 #endif
                                      SPEC(workers_that_are_wanted_no_more_end_behind_the_copy)};
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -14,6 +14,12 @@
 static _Atomic int32_t wanted; /* threads for one piece of work, its own included; 0 until somebody asks */
 static _Atomic int64_t taken;  /* the process in which the workers have work; 0: none, or that of a parent */
 
+/* From then on workers end with each work: where the main thread leaves by pthread_exit, the process ends with the last
+ * of the program's threads. Workers that waited on would keep it, and no signal but SIGKILL would end it. */
+static _Atomic bool main_has_ended;
+static pthread_key_t of_main; /* the main thread's value ends with it, and is untouched by exit */
+static bool has_key;
+
 /* Belongs to whoever has taken the workers; ${lock} guards what workers see. */
 static struct {
   int64_t home; /* the process that the threads are in */
@@ -116,11 +122,6 @@ static bool take(void) {
   return true;
 }
 
-/* Goes on with fewer workers where one cannot be started. */
-static void grow(int32_t nthreads) {
-  while (crew.nthreads < nthreads && mf__thread_start(&crew.threads[crew.nthreads], serve, NULL) == 0) crew.nthreads++;
-}
-
 /* The workers have no work. */
 static void dismiss(void) {
   const int before = mf__uncancelled_begin();
@@ -138,13 +139,41 @@ static void give(void) {
   atomic_store(&taken, 0);
 }
 
+static bool are_too_many(void) {
+  return crew.nthreads >= mf_threads() || (crew.nthreads > 0 && atomic_load(&main_has_ended));
+}
+
 /* Ends the workers if there are more than are wanted. Whoever had them looks again after giving them back, because
- * mf_threads_set may not have found them free. */
+ * mf_threads_set, or the end of the main thread, may not have found them free. */
 static void shrink(void) {
-  while (crew.nthreads >= mf_threads() && take()) {
-    if (crew.nthreads >= mf_threads()) dismiss();
+  while (are_too_many() && take()) {
+    if (are_too_many()) dismiss();
     give();
   }
+}
+
+static void end_of_main(void *unused) {
+  (void)unused;
+  atomic_store(&main_has_ended, true);
+  shrink();
+}
+
+static void make_key(void) {
+  has_key = pthread_key_create(&of_main, end_of_main) == 0;
+}
+
+/* Where the main thread neither loads this library nor shares work, nothing tells of its end. */
+__attribute__((constructor)) static void watch_main(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (mf__thread_id() != mf__process_id()) return;
+  pthread_once(&once, make_key);
+  if (has_key) (void)pthread_setspecific(of_main, &crew);
+}
+
+/* Goes on with fewer workers where one cannot be started. */
+static void grow(int32_t nthreads) {
+  watch_main();
+  while (crew.nthreads < nthreads && mf__thread_start(&crew.threads[crew.nthreads], serve, NULL) == 0) crew.nthreads++;
 }
 
 int mf_threads_set(int32_t n, mf_error *err) {
