@@ -64,6 +64,23 @@ static void a_comparison_brings_one_number_to_the_host(void **state) {
   mf_tensor_release(b);
 }
 
+/* Readers do not wait for each other, and the simulated driver takes neither side as written. */
+static void a_comparison_only_reads(void **state) {
+  const int64_t n[] = {895};
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    mf_tensor *a = create_shaped(GPU0, "int64", 1, n), *b = create_shaped(PINNED, "int64", 1, n), *copy;
+    fill(a, 3);
+    fill(b, 3);
+    const mf_request elsewhere = {.copy = MF_COPY_ALWAYS, .stream = streams[0][1]};
+    OK(mf_tensor_to(a, &elsewhere, &copy, &err));
+    assert_true(i == 0 ? equal(a, b) : equal(b, a));
+    mf_tensor_release(a);
+    mf_tensor_release(b);
+    mf_tensor_release(copy);
+  }
+}
+
 /* Memory that the GPU can reach takes part in a kernel as its own does: nothing else is copied. */
 static void pinned_memory_takes_part_in_kernels(void **state) {
   const int64_t n = 300;
@@ -211,6 +228,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_STREAMS(casts_are_made_where_the_fewer_bytes_cross),
       WITH_STREAMS(a_comparison_brings_one_number_to_the_host),
+      WITH_STREAMS(a_comparison_only_reads),
       WITH_STREAMS(pinned_memory_takes_part_in_kernels),
       WITH_STREAMS(the_host_waits_for_readers),
       WITH_STREAMS(a_wait_that_fails_is_told),

@@ -322,9 +322,10 @@ void mf__cuda_text_cast(mf__cuda_text *t, const mf__codec *to, const mf__codec *
 }
 
 void mf__cuda_text_compare(mf__cuda_text *t, const mf__codec *c) {
-  static const char params[] = ", .param .u64 differs", registers[] = REGISTERS "  mov.u32 %found, 0;\n";
+  static const char params[] = ", .param .u64 differs";
+  static const char registers[] = REGISTERS "  .reg .u64 %flag;\n  mov.u32 %found, 0;\n";
   static const char end[] =
-      "  setp.ne.u32 %t, %found, 0;\n  ld.param.u64 %to, [differs];\n  @%t red.global.or.b32 [%to], 1;\n";
+      "  setp.ne.u32 %t, %found, 0;\n  ld.param.u64 %flag, [differs];\n  @%t red.global.or.b32 [%flag], 1;\n";
   const pair one = {c, c, 1}, some = {c, c, mf__kernel_lanes(c, c)};
   const mf__cuda_walk walks[] = {{"mf_one", params, registers, end, put_compare, &one},
                                  {"mf_some", params, registers, end, put_compare, &some}};
