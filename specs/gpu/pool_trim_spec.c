@@ -216,6 +216,34 @@ static void a_trim_makes_no_stream_wait(void **state) {
   other_stream_end(s);
 }
 
+static void release_it(void *t) {
+  mf_tensor_release(t);
+}
+
+/* What a deleter that is due gives back is trimmed, too, by either call. */
+static void a_trim_runs_what_is_due_first(void **state) {
+  (void)state;
+  static char bytes[4];
+  const DLTensor foreign = {.data = bytes, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLUInt, 8, 1},
+                            .shape = (int64_t[]){sizeof bytes}};
+  for (int all = 0; all <= 1; all++) {
+    mf_tensor *t;
+    OK(mf_tensor_wrap(&foreign, 0, release_it, create(gpu(0), NBYTES), &t, &err));
+    assert_int_equal(mf_tensor_release_later(t), 1);
+    if (all) OK(mf_pools_trim(0, &err));
+    else trim(gpu(0));
+    assert_int_equal(sim_ask_left("memory"), 0);
+  }
+}
+
+static void a_trim_that_is_refused_trims_nothing(void **state) {
+  (void)state;
+  mf_tensor_release(create(gpu(0), NBYTES));
+  REFUSED(mf_pools_trim(-1, &err), MF_EINVAL, "wait_ms is -1");
+  assert_int_equal(stats(gpu(0)).cached_bytes, NBYTES);
+  trim_all();
+}
+
 static void the_cpu_has_no_pool(void **state) {
   (void)state;
   const DLDevice cpu = {kDLCPU, 0};
@@ -343,6 +371,8 @@ int main(void) {
       SPEC(what_was_trimmed_is_for_others),
       SPEC(a_trim_that_fails_loses_nothing),
       SPEC(a_trim_makes_no_stream_wait),
+      SPEC(a_trim_runs_what_is_due_first),
+      SPEC(a_trim_that_is_refused_trims_nothing),
       SPEC(the_cpu_has_no_pool),
       SPEC(a_forked_child_makes_no_driver_call),
       SPEC(threads_on_their_own_streams),
