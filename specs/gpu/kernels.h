@@ -132,6 +132,8 @@ static const job transposes[] __attribute__((unused)) = {
       .src_strides = {1, 4, 64, 7, 192}},
      0,
      0},
+    /* Whole tiles, with an axis behind them. */
+    {{.ndim = 3, .shape = {3, 64, 32}, .dst_strides = {2048, 32, 1}, .src_strides = {2048, 1, 64}}, 0, 0},
     /* Two axes behind them whose extents have a factor in common: of 2 and 3 wrong indices make each pair once. */
     {{.ndim = 4, .shape = {4, 2, 17, 18}, .dst_strides = {650, 320, 18, 1}, .src_strides = {306, 1230, 1, 17}}, 0, 0},
     /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows, backwards. */
@@ -156,14 +158,14 @@ static inline void each_in_rounds(void) {
     for (size_t i = 0; i < COUNT(transposes); i++) OK(run_kernel(&transposes[i], size, 0));
 }
 
-/* The first elements of more than 2^32 along an axis, of which the index needs 64 bits; the last has axes that swap,
- * and more tiles than are counted. */
+/* The first of 2^32 elements along an axis, which no number of 32 bits counts; the last has axes that swap, and more
+ * tiles than are counted, of words of four elements, too. */
 enum { NFIRST = 40 };
-#define MANY (INT64_C(1) << 33)
+#define MANY (INT64_C(1) << 32)
 static const job long_axes[] __attribute__((unused)) = {
     {{.ndim = 2, .shape = {2, MANY}, .dst_strides = {200, 1}, .src_strides = {0, 2}}, 0, 0},
     {{.ndim = 3, .shape = {2, MANY, 4}, .dst_strides = {240, 5, 1}, .src_strides = {1, 8, 2}}, 0, 0},
-    {{.ndim = 2, .shape = {16, MANY}, .dst_strides = {200, 1}, .src_strides = {1, 16}}, 0, 0},
+    {{.ndim = 2, .shape = {16, 2 * MANY}, .dst_strides = {200, 1}, .src_strides = {1, 16}}, 0, 0},
 };
 
 static const DLDataType all_numbers[] = {
