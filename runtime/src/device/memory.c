@@ -145,7 +145,10 @@ mf__device mf__tensor_device(const mf_tensor *t) {
   const mf__record *record = mf__tensor_record(t);
   mf__device device;
   /* Without elements there is no memory and no record: only the label says where the tensor is. */
-  if (record == NULL) return mf__device_resolve(&t->dl.device, &device, NULL) == MF_OK ? device : (mf__device){0};
+  if (record == NULL) {
+    const bool is_far = t->dl.device.device_type != kDLCPU && mf__device_resolve(&t->dl.device, &device, NULL) == MF_OK;
+    return is_far ? device : (mf__device){0};
+  }
   device = mf__record_device(record);
   /* Managed memory that is labelled as a GPU's is used on that GPU. */
   if ((int32_t)t->dl.device.device_type == device.backend->types[MF__DEVICE]) device.ordinal = t->dl.device.device_id;
