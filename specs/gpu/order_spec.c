@@ -447,7 +447,7 @@ static void the_current_device_stays(void **state) {
 }
 
 /* The child makes no driver call, says why it cannot, and can still let go of what it inherited. */
-static mf_tensor *inherited;
+static mf_tensor *inherited, *inherited_empty;
 
 static void use_the_inherited(void) {
   mf_tensor *u;
@@ -455,6 +455,8 @@ static void use_the_inherited(void) {
   sim_ask_reset();
   if (mf_tensor_create(&like, 0, &u, &err) != MF_EDEVICE || strstr(err.message, "fork") == NULL) _exit(1);
   if (try_fill(inherited, 2) == MF_OK || strstr(err.message, "fork") == NULL) _exit(2);
+  if (mf_tensor_acquire(inherited_empty, 64, MF_READ, &err) == MF_OK || strstr(err.message, "fork") == NULL) _exit(5);
+  mf_tensor_release(inherited_empty);
   mf_tensor_release(inherited);
   const DLTensor host = {.ndim = 0, .dtype = {kDLUInt, 8, 1}};
   if (mf_tensor_create(&host, 0, &u, &err) != MF_OK) _exit(3);
@@ -465,9 +467,11 @@ static void use_the_inherited(void) {
 static void a_forked_child_is_told(void **state) {
   (void)state;
   inherited = create(gpu(0), NBYTES);
+  inherited_empty = create(gpu(0), 0);
   fill(inherited, 1);
   in_fork(use_the_inherited);
   expect_filled(inherited, 1);
+  mf_tensor_release(inherited_empty);
   mf_tensor_release(inherited);
 }
 

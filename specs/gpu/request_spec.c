@@ -237,8 +237,10 @@ static void managed_memory_of_one_device_with_another(void **state) {
   mf_tensor *bytes = create(managed(), NBYTES), *wide, *back = create(managed(), NBYTES);
   OK(mf_tensor_create(&like, 0, &wide, &err));
   fill(bytes, 5);
+  sim_ask_reset();
   OK(mf_tensor_astype(wide, bytes, &err));
   OK(mf_tensor_astype(back, wide, &err));
+  assert_int_equal(sim_ask_calls("cuMemcpyAsync") + sim_ask_calls("cuMemcpyPeerAsync"), 0);
   expect_copied(back, cpu, 5);
   mf_tensor *there = moved(bytes, gpu(1), MF_COPY_ALWAYS);
   OK(mf_tensor_equal(back, there, &same, &err));

@@ -144,10 +144,12 @@ void mf__memory_release(mf__storage *s) {
 mf__device mf__tensor_device(const mf_tensor *t) {
   const mf__record *record = mf__tensor_record(t);
   mf__device device;
-  /* Without elements there is no memory and no record: only the label says where the tensor is. */
+  /* Without elements there is no memory and no record: only the label says where the tensor is. Its driver fails in a
+   * forked child alone, and says so to whoever uses it. */
   if (record == NULL) {
-    const bool is_far = t->dl.device.device_type != kDLCPU && mf__device_resolve(&t->dl.device, &device, NULL) == MF_OK;
-    return is_far ? device : (mf__device){0};
+    device = (mf__device){0};
+    if (t->dl.device.device_type != kDLCPU) (void)mf__device_resolve(&t->dl.device, &device, NULL);
+    return device;
   }
   device = mf__record_device(record);
   /* Managed memory that is labelled as a GPU's is used on that GPU. */
