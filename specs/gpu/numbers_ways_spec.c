@@ -82,6 +82,23 @@ static void a_comparison_only_reads(void **state) {
 }
 
 /* Memory that the GPU can reach takes part in a kernel as its own does: nothing else is copied. */
+/* Whatever the driver knows of it. */
+static void the_host_compares_what_it_can_read(void **state) {
+  const int64_t n[] = {100};
+  const place both[][2] = {{PINNED, PINNED}, {PINNED, CPU}, {CPU, PINNED}};
+  (void)state;
+  for (size_t i = 0; i < COUNT(both); i++) {
+    mf_tensor *a = create_shaped(both[i][0], "int32", 1, n), *b = create_shaped(both[i][1], "int32", 1, n);
+    fill(a, 3);
+    fill(b, 3);
+    const uint64_t before = launches();
+    assert_true(equal(a, b));
+    assert_int_equal(launches(), before);
+    mf_tensor_release(a);
+    mf_tensor_release(b);
+  }
+}
+
 static void pinned_memory_takes_part_in_kernels(void **state) {
   const int64_t n = 300;
   (void)state;
@@ -229,6 +246,7 @@ int main(void) {
       WITH_STREAMS(casts_are_made_where_the_fewer_bytes_cross),
       WITH_STREAMS(a_comparison_brings_one_number_to_the_host),
       WITH_STREAMS(a_comparison_only_reads),
+      WITH_STREAMS(the_host_compares_what_it_can_read),
       WITH_STREAMS(pinned_memory_takes_part_in_kernels),
       WITH_STREAMS(the_host_waits_for_readers),
       WITH_STREAMS(a_wait_that_fails_is_told),
