@@ -44,7 +44,7 @@ static void put_nans(unsigned char *data, int64_t size) {
  * does not hold; then the ends of this size; then as many random bytes as a draw says, with a sign before them. */
 static void put_integers(unsigned char *data, int64_t size) {
   static const int64_t same[] = {0, 1, 2, -1, 0x40400001, 0x403fffff, 0x10100000001, 0x100ffffffff,
-                                 0x20200000000001, 0x1010000000000001, 0x100fffffffffffff};
+                                 0x20200000000001, 0x1010000000000001, 0x1010000000000000, 0x100fffffffffffff};
   static const int64_t ends[] = {INT64_MIN, INT64_MAX};
   for (size_t i = 0; i < COUNT(same); i++, data += size) memcpy(data, &same[i], (size_t)size);
   for (size_t i = 0; i < COUNT(ends); i++, data += size) {
