@@ -28,20 +28,36 @@ static core_state *state_of(PyObject *stream) {
   return PyType_GetModuleState(Py_TYPE(stream));
 }
 
+/* An entry to be filled, made before anything is looked at: up to CPython 3.11 it may begin a collection, which may end
+ * other blocks of this thread. */
+static PyObject *new_entry(void) {
+  return PyTuple_New(2);
+}
+
+/* Takes ${before} over, which may be NULL with an exception. */
+static int fill_entry(PyObject *entry, PyObject *stream, PyObject *before) {
+  if (before == NULL) return -1;
+  Py_INCREF(stream);
+  PyTuple_SET_ITEM(entry, 0, stream);
+  PyTuple_SET_ITEM(entry, 1, before);
+  return 0;
+}
+
 PyObject *core_stream_enter(PyObject *self, PyObject *ignored) {
   (void)ignored;
   const core_stream *s = (core_stream *)self;
   mf_stream before;
   mf_error err;
   PyObject *list = entered(state_of(self));
-  if (list == NULL) return NULL;
+  PyObject *entry = list == NULL ? NULL : new_entry();
+  if (entry == NULL) return NULL;
   if (mf_stream_swap(&s->device, s->stream, &before, &err) != MF_OK) {
+    Py_DECREF(entry);
     core_raise(state_of(self), &err);
     return NULL;
   }
-  PyObject *entry = Py_BuildValue("OL", self, (long long)before);
-  const int rc = entry == NULL ? -1 : PyList_Append(list, entry);
-  Py_XDECREF(entry);
+  const int rc = fill_entry(entry, self, PyLong_FromLongLong((long long)before)) < 0 ? -1 : PyList_Append(list, entry);
+  Py_DECREF(entry);
   if (rc < 0) {
     mf_stream_swap(&s->device, before, NULL, NULL);
     return NULL;
@@ -69,11 +85,13 @@ static Py_ssize_t entry_behind(PyObject *list, Py_ssize_t i) {
   return 0;
 }
 
-/* The block of entry ${j} goes on after the one around it, ${i}: it ends with what was current before that one. */
-static int hand_over(PyObject *list, Py_ssize_t i, Py_ssize_t j) {
+/* The block of entry ${j} goes on after the one around it, ${i}: it ends with what was current before that one. Takes
+ * ${entry} over. */
+static int hand_over(PyObject *list, Py_ssize_t i, Py_ssize_t j, PyObject *entry) {
   PyObject *before = PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 1);
-  PyObject *entry = PyTuple_Pack(2, (PyObject *)(uintptr_t)stream_of(list, j), before);
-  return entry == NULL ? -1 : PyList_SetItem(list, j, entry);
+  Py_INCREF(before);
+  (void)fill_entry(entry, PyTuple_GET_ITEM(PyList_GET_ITEM(list, j), 0), before);
+  return PyList_SetItem(list, j, entry);
 }
 
 /* The block of ${s} is the innermost of its device, and ends. Where another stream is current, whoever made it so has
@@ -87,22 +105,26 @@ static int leave(const core_stream *s, mf_stream before, mf_error *err) {
   return status;
 }
 
-/* Blocks of generators end in any order. */
-PyObject *core_stream_exit(PyObject *self, PyObject *args) {
-  (void)args;
+/* Takes ${entry} over. */
+static PyObject *leave_block(PyObject *self, PyObject *list, PyObject *entry) {
   mf_error err;
-  PyObject *list = entered(state_of(self));
-  if (list == NULL) return NULL;
-  const Py_ssize_t i = entry_of(list, (core_stream *)self);
-  if (i < 0) return NULL;
-  const Py_ssize_t behind = entry_behind(list, i);
-  if (behind != 0 && hand_over(list, i, behind) < 0) return NULL;
+  const Py_ssize_t i = entry_of(list, (core_stream *)self), behind = i < 0 ? 0 : entry_behind(list, i);
+  if (behind == 0) Py_DECREF(entry);
+  if (i < 0 || (behind != 0 && hand_over(list, i, behind, entry) < 0)) return NULL;
   const mf_stream before = PyLong_AsLongLong(PyTuple_GET_ITEM(PyList_GET_ITEM(list, i), 1));
   const int status = behind != 0 ? MF_OK : leave((core_stream *)self, before, &err);
   if (PyList_SetSlice(list, i, i + 1, NULL) < 0) return NULL;
   if (status == MF_OK) Py_RETURN_FALSE;
   core_raise(state_of(self), &err);
   return NULL;
+}
+
+/* Blocks of generators end in any order. */
+PyObject *core_stream_exit(PyObject *self, PyObject *args) {
+  (void)args;
+  PyObject *list = entered(state_of(self));
+  PyObject *entry = list == NULL ? NULL : new_entry();
+  return entry == NULL ? NULL : leave_block(self, list, entry);
 }
 
 /* The entered Stream that has this value, so that it stays alive as long as whoever asks needs it; else a new one. */
