@@ -145,11 +145,13 @@ int mf__tensor_unprotected_push(lua_State *L, const mf__bridge *bridge, PyObject
   return found;
 }
 
+/* The import of the package runs any code, and so may a finalizer where Lua allocates: each may close the tensor. */
 PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
   const mf_python_api *api = get_api();
   if (api == NULL) MF__OUTSIDE(api, import_api());
   if (api == NULL) mf__raise(L);
   remember(L, index, tensor, FROM_LUA);
+  if (handle_of(L, mf__top->bridge, index) != tensor) mf__fail(L, "the tensor was closed while it was passed to Python");
   PyObject *object = api->wrap(mf_tensor_retain(tensor));
   if (object == NULL) mf_tensor_release(tensor);
   return object;

@@ -57,6 +57,29 @@ thread.join()
   end)
 end)
 
+describe("the first tensor that goes to Python", function()
+  it("may be closed by what its import of the package runs", function()
+    local text = runs(prelude .. [[
+local mf = require "moonferry"
+py.exec [=[
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "moonferry" and found:
+            found.pop()()
+found = []
+sys.meta_path.insert(0, Finder())
+]=]
+local t = mf.zeros(3)
+py.main.found:append(function() t:close() end)
+print(pcall(py.builtins.repr, t))
+print(py.builtins.repr(mf.zeros(1)))
+]])
+    assert.matches("^false\t[^\n]*the tensor was closed while it was passed to Python\n", text)
+    assert.matches("\nmoonferry.Tensor%([^\n]*float32%)\n$", text)
+  end)
+end)
+
 describe("a program that Python code wants to end", function()
   it("gets SystemExit as an error that it can look at", function()
     local text = runs(prelude .. [[
