@@ -151,7 +151,7 @@ PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
   if (api == NULL) MF__OUTSIDE(api, import_api());
   if (api == NULL) mf__raise(L);
   remember(L, index, tensor, FROM_LUA);
-  if (handle_of(L, mf__top->bridge, index) != tensor) mf__fail(L, "the tensor was closed while it was passed to Python");
+  if (handle_of(L, mf__top->bridge, index) != tensor) mf__fail(L, "the tensor was closed while it went to Python");
   PyObject *object = api->wrap(mf_tensor_retain(tensor));
   if (object == NULL) mf_tensor_release(tensor);
   return object;
