@@ -267,11 +267,17 @@ static inline bool core_is_tensor(PyObject *obj) {
 
 PyObject *core_int_tuple(const int64_t *values, int32_t count, int64_t factor);
 
+/* Whether the host may have to wait before it uses the memory, and another thread's Python may be what it waits for. */
+static inline bool core_may_wait(const mf_tensor *t) {
+  return mf_tensor_dltensor(t)->device.device_type != kDLCPU || mf_tensor_is_ordered(t);
+}
+
 /* order.c */
 int core_to(mf_tensor *t, const mf_request *request, mf_tensor **out, mf_error *err);
 int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err);
 int core_wait_on_host(PyObject *self, bool write, const char *what);
 int core_on_host(PyObject *self, mf_tensor **out);
+int core_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err);
 PyObject *core_tensor_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_tensor_acquire(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *core_tensor_record(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

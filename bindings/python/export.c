@@ -125,7 +125,7 @@ static PyObject *capsule_of_legacy(DLManagedTensor *managed) {
 static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags) {
   DLManagedTensorVersioned *managed;
   mf_error err;
-  return mf_tensor_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
+  return core_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
 }
 
 /* Whether the Python code that has called is of a library: ${prefix} begins its module's name. DLPack has no word by
@@ -142,7 +142,10 @@ static __attribute__((noinline, cold)) int is_asked_by(const char *prefix) {
 static PyObject *plain_legacy_capsule(PyObject *self, mf_tensor *t) {
   DLManagedTensor *managed;
   mf_error err;
-  return mf_tensor_export_legacy(t, &managed, &err) == MF_OK ? capsule_of_legacy(managed) : refuse(self, &err);
+  PyThreadState *saved = core_may_wait(t) ? PyEval_SaveThread() : NULL;
+  const int status = mf_tensor_export_legacy(t, &managed, &err);
+  if (saved != NULL) PyEval_RestoreThread(saved);
+  return status == MF_OK ? capsule_of_legacy(managed) : refuse(self, &err);
 }
 
 /* JAX asks for no other struct, and never writes: its arrays are immutable, and what it is given is not donated. */
@@ -284,7 +287,7 @@ PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
   if (is_usual_call(core_state_of_tensor(self), args, nargs, kwnames)) {
     if (core_look(self) < 0) return NULL;
     const DLTensor *view = core_view(self);
-    const bool usual = core_is_cpu(view->device) && !runs_backwards(view);
+    const bool usual = !core_may_wait(core_handle(self)) && !runs_backwards(view);
     PyObject *capsule = usual ? versioned_capsule(self, core_handle(self), 0) : NULL;
     core_look_end(self);
     if (usual) return capsule;

@@ -8,9 +8,10 @@
 /* Below this many bytes, giving the GIL away costs more than the work. */
 enum { RELEASE_GIL_NBYTES = 1 << 16 };
 
-/* Whether work on the tensor keeps the GIL. On a device even a small copy may have to wait for the driver. */
+/* Whether work on the tensor keeps the GIL. On a device even a small copy may have to wait for the driver; and for the
+ * memory, whatever its label, if it is ordered. */
 static bool keeps_gil(const mf_tensor *t) {
-  return mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES && mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  return mf_tensor_nbytes(t) < RELEASE_GIL_NBYTES && !core_may_wait(t);
 }
 
 int core_clone(mf_tensor *t, mf_tensor **out, mf_error *err) {

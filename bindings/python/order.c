@@ -25,6 +25,14 @@ int core_acquire(mf_tensor *t, mf_stream stream, int32_t use, mf_error *err) {
   return status;
 }
 
+/* Calls mf_tensor_export, for memory labelled as the cpu's, without the GIL where that may wait. */
+int core_export(mf_tensor *t, uint64_t flags, DLManagedTensorVersioned **out, mf_error *err) {
+  PyThreadState *saved = core_may_wait(t) ? PyEval_SaveThread() : NULL;
+  const int status = mf_tensor_export(t, flags, out, err);
+  if (saved != NULL) PyEval_RestoreThread(saved);
+  return status;
+}
+
 /* Waits for the work that is queued on pinned or managed memory, whatever its label, before the host uses it. */
 int core_wait_on_host(PyObject *self, bool write, const char *what) {
   mf_tensor *t = core_handle(self);
@@ -40,6 +48,7 @@ int core_on_host(PyObject *self, mf_tensor **out) {
   mf_tensor *t = core_handle(self);
   mf_error err;
   if (core_is_cpu(mf_tensor_dltensor(t)->device)) {
+    if (core_may_wait(t)) (void)core_acquire(t, MF_STREAM_HOST, MF_READ, NULL); /* a failure comes again at the read */
     *out = mf_tensor_retain(t);
     return 0;
   }

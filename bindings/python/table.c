@@ -54,10 +54,12 @@ static int export_ordered(mf_tensor *t, const mf_request *ask, DLManagedTensorVe
   return status == MF_OK ? mf_tensor_export_to(t, ask, out, err) : status;
 }
 
-/* Of a GPU's memory. */
+/* Of memory for which somebody may have to wait. */
 static int from_py_ordered(PyObject *obj, DLManagedTensorVersioned **out, mf_error *err) {
   if (core_enter(obj) < 0) return -1;
-  const int status = export_ordered(core_handle(obj), &as_is, out, err);
+  mf_tensor *t = core_handle(obj);
+  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  const int status = here ? core_export(t, 0, out, err) : export_ordered(t, &as_is, out, err);
   core_leave(obj);
   return status == MF_OK ? 0 : refuse(obj, err);
 }
@@ -68,10 +70,10 @@ static int table_from_py(void *py_object, DLManagedTensorVersioned **out) {
   if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
   if (core_look(py_object) < 0) return -1;
   mf_tensor *t = core_handle(py_object);
-  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
-  const int status = here ? mf_tensor_export(t, 0, out, &err) : MF_OK;
+  const bool ordered = core_may_wait(t);
+  const int status = ordered ? MF_OK : mf_tensor_export(t, 0, out, &err);
   core_look_end(py_object);
-  if (!here) return from_py_ordered(py_object, out, &err);
+  if (ordered) return from_py_ordered(py_object, out, &err);
   return status == MF_OK ? 0 : refuse(py_object, &err);
 }
 
@@ -99,7 +101,10 @@ static int borrow_otherwise(PyObject *obj, DLTensor *out) {
   mf_tensor *t = core_handle(obj);
   core_lend(obj); /* from now on the handle stays */
   core_look_end(obj);
+  const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
+  PyThreadState *saved = here && core_may_wait(t) ? PyEval_SaveThread() : NULL;
   int status = mf_tensor_borrow(t, out, &err); /* which orders the use of it on the current stream */
+  if (saved != NULL) PyEval_RestoreThread(saved);
   if (status == MF_OK) status = wait_if_pinned(t, &err);
   return status == MF_OK ? 0 : refuse(obj, &err);
 }
@@ -107,8 +112,8 @@ static int borrow_otherwise(PyObject *obj, DLTensor *out) {
 static int table_borrow(void *py_object, DLTensor *out) {
   if (!core_is_tensor(py_object)) return not_a_tensor(py_object);
   if (core_look(py_object) < 0) return -1;
-  const bool done = core_view(py_object)->device.device_type == kDLCPU &&
-                    mf_tensor_borrow(core_handle(py_object), out, NULL) == MF_OK;
+  mf_tensor *t = core_handle(py_object);
+  const bool done = !core_may_wait(t) && mf_tensor_borrow(t, out, NULL) == MF_OK;
   if (done) core_lend(py_object);
   core_look_end(py_object);
   return done ? 0 : borrow_otherwise(py_object, out);
@@ -190,7 +195,7 @@ static loan *loan_offer(core_state *state, const DLPackExchangeAPI *api, mf_tens
     return NULL;
   }
   const bool here = mf_tensor_dltensor(t)->device.device_type == kDLCPU;
-  const int status = here ? mf_tensor_export(t, 0, &l->inner, &err) : export_ordered(t, &ask, &l->inner, &err);
+  const int status = here ? core_export(t, 0, &l->inner, &err) : export_ordered(t, &ask, &l->inner, &err);
   if (status != MF_OK) {
     core_raise_exchange(state, &err, "into", NULL);
     free(l);

@@ -190,9 +190,13 @@ PyObject *core_call_python(const char *module_name, const char *function, PyObje
   return result;
 }
 
+/* Another thread may close the tensor meanwhile. */
 static PyObject *tensor_repr(PyObject *self) {
-  if (core_is_closed(self)) return PyUnicode_FromString("moonferry.Tensor(closed)");
-  return core_call_python("moonferry._format", "tensor_repr", self);
+  PyObject *text = core_is_closed(self) ? NULL : core_call_python("moonferry._format", "tensor_repr", self);
+  if (text != NULL || !core_is_closed(self)) return text;
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_ValueError)) return NULL;
+  PyErr_Clear();
+  return PyUnicode_FromString("moonferry.Tensor(closed)");
 }
 
 /* Who takes a dict with an address keeps the object, and no more. */
