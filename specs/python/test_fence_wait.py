@@ -76,7 +76,7 @@ def test_a_wait_for_a_fence_lets_other_threads_run():
 def test_a_tensor_that_is_closed_in_a_wait_for_its_fence_stays_for_that(name):
     before, point, t, told = mf.ledger(), Point(), mf.zeros(1), []
     mf._core._tensor_fence(t, point.capsule, True)
-    waiter = threading.Thread(target=lambda t: told.append(WAITS[name](t)), args=(t,))
+    waiter = threading.Thread(target=lambda t, told: told.append(WAITS[name](t)), args=(t, told))
     waiter.start()
     assert point.asked.wait(60)
     # A buffer of it may be out meanwhile.
