@@ -110,7 +110,8 @@ void mf__put_verbs(lua_State *L, const luaL_Reg *verbs, int bridge);
 
 /* pressure.c */
 
-/* Adds the weight of a new ${ref}, and collects if too much has come; and subtracts that of one which was closed. */
+/* Adds the weight of a new ${ref}, whose userdata is at the top and whose object is held, and collects if too much has
+ * come; and subtracts that of one which was closed. */
 void mf__weigh(lua_State *L, mf__ref *ref);
 void mf__weigh_closed(const mf__ref *ref);
 

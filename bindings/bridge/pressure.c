@@ -67,7 +67,9 @@ void mf__weigh(lua_State *L, mf__ref *ref) {
   if (mf__is_weighed(ref->object)) return;
   MF__OUTSIDE(nbytes, nbytes_of(ref->object));
   if (PyErr_Occurred()) mf__raise(L);
-  if (!(nbytes > 0 && nbytes < 1e18)) return;
+  mf__ref *const *box = lua_touserdata(L, -1);
+  const int is_open = *box == ref && ref->object != NULL; /* what was asked may have closed it */
+  if (!is_open || !(nbytes > 0 && nbytes < 1e18)) return;
   mf__ref_weigh(ref, nbytes);
   added += nbytes;
   if (added > limit) relieve(L);

@@ -188,3 +188,41 @@ def test_a_block_that_lua_frees_is_the_systems_again():
     before = pages()
     run()
     assert (pages() - before) * os.sysconf("SC_PAGE_SIZE") < 50e6
+
+
+def test_an_object_that_crosses_while_it_is_asked_for_its_bytes_is_one_userdata():
+    lua, asked = mf.Lua(), []
+    lua.execute("seen = {}")
+    keep, look = lua.eval("function(o) seen[o] = 1 end"), lua.eval("function(o) return seen[o] end")
+
+    class Crosses:
+        @property
+        def nbytes(self):
+            if not asked:
+                asked.append(self)
+                keep(self)
+            return 4096
+
+    one = Crosses()
+    assert look(one) == 1 and look(one) == 1
+    assert asked.pop() is one
+
+
+def test_an_object_that_is_closed_while_it_is_asked_for_its_bytes_is_closed():
+    lua, asked = mf.Lua(), []
+    close, look = lua.eval("require('moonferry.python').close"), lua.eval("function(o) return o.name end")
+
+    class Closes:
+        name = "a name"
+
+        @property
+        def nbytes(self):
+            if not asked:
+                asked.append(self)
+                close(self)
+            return 4096
+
+    one = Closes()
+    with pytest.raises(mf.LuaError, match="this Python object was closed"):
+        look(one)
+    assert look(one) == "a name" and asked.pop() is one

@@ -42,7 +42,8 @@ static double key_of(const PyObject *object, int flags) {
   return (double)(((uintptr_t)object & exact) + (uint64_t)flags);
 }
 
-/* Finds the userdata of an object, or makes one and remembers it. */
+/* Finds the userdata of an object, or makes one and remembers it: before it is weighed, which may run any code, and the
+ * object may cross there, too. */
 void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
   const double key = key_of(object, flags);
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_CACHE);
@@ -54,13 +55,13 @@ void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
     return;
   }
   lua_pop(L, 1);
-  mf__push_object(L, object);
-  box = lua_touserdata(L, -1);
-  (*box)->flags = flags;
+  mf__ref *ref = mf__push_ref(L, object, MF__BRIDGE_OBJECT);
+  ref->flags = flags;
   lua_pushnumber(L, key);
   lua_pushvalue(L, -2);
   lua_rawset(L, -4);
   lua_remove(L, -2);
+  mf__weigh(L, ref);
 }
 
 /* Types that have items: not classes, which only have type parameters. */
