@@ -128,6 +128,13 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
   return core_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
 }
 
+/* Of memory for which nobody waits: what most exports are, so that it is not asked twice. */
+static PyObject *usual_capsule(PyObject *self) {
+  DLManagedTensorVersioned *managed;
+  mf_error err;
+  return mf_tensor_export(core_handle(self), 0, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
+}
+
 /* Whether the Python code that has called is of a library: ${prefix} begins its module's name. DLPack has no word by
  * which a consumer says who it is, so where it matters, and only there, we look: 1, 0, or -1 with an exception. */
 static __attribute__((noinline, cold)) int is_asked_by(const char *prefix) {
@@ -288,7 +295,7 @@ PyObject *core_dlpack(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     if (core_look(self) < 0) return NULL;
     const DLTensor *view = core_view(self);
     const bool usual = !core_may_wait(core_handle(self)) && !runs_backwards(view);
-    PyObject *capsule = usual ? versioned_capsule(self, core_handle(self), 0) : NULL;
+    PyObject *capsule = usual ? usual_capsule(self) : NULL;
     core_look_end(self);
     if (usual) return capsule;
   }
