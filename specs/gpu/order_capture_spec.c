@@ -265,6 +265,35 @@ static void the_legacy_stream_beside_a_blocking_capture(void **state) {
   other_stream_end(theirs);
 }
 
+static void capture_now(void *stream) {
+  other_capture(0, *(const mf_stream *)stream);
+}
+
+/* As on another thread: a long copy is on its way in the legacy stream, and its buffers are made. */
+static void a_capture_that_begins_within_a_long_copy_stays_whole(void **state) {
+  enum { PARTS = 20 << 20 };
+  (void)state;
+  needs_simulator();
+  mf_stream theirs = other_stream(0, true);
+  for (int up = 0; up < 2; up++) {
+    mf_tensor *host = create((DLDevice){kDLCPU, 0}, PARTS), *there = create(gpu(0), PARTS);
+    mf_tensor *to = up ? there : host, *from = up ? host : there;
+    fill(from, 1);
+    synchronize(0);
+    trim_all();
+    sim_ask_at("cuMemHostAlloc", "hipHostMalloc", 2, capture_now, &theirs);
+    FAILS(mf_tensor_copy(to, from, &err), MF_ECAPTURE);
+    SAYS("legacy");
+    assert_true(other_capture_is_whole(0, theirs));
+    other_graph_end(0, other_capture_end(0, theirs));
+    OK(mf_tensor_copy(to, from, &err));
+    expect_filled(to, 1);
+    mf_tensor_release(host);
+    mf_tensor_release(there);
+  }
+  other_stream_end(theirs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(uses_of_one_stream_are_captured),
@@ -276,6 +305,7 @@ int main(void) {
       SPEC(releases_during_a_capture_wait),
       SPEC(a_wait_for_the_device_breaks_a_capture),
       SPEC(the_legacy_stream_beside_a_blocking_capture),
+      SPEC(a_capture_that_begins_within_a_long_copy_stays_whole),
   };
   return RUN(tests);
 }
