@@ -294,6 +294,32 @@ static void a_capture_that_begins_within_a_long_copy_stays_whole(void **state) {
   other_stream_end(theirs);
 }
 
+/* Nor while the kernel of a copy is made, which takes longer than all else. */
+static void a_capture_that_begins_while_a_kernel_is_made_stays_whole(void **state) {
+  (void)state;
+  needs_simulator();
+  mf_stream theirs = other_stream(0, true);
+  int64_t shape[2] = {64, 64};
+  const DLTensor like = {.device = gpu(0), .ndim = 2, .dtype = {kDLUInt, 64, 1}, .shape = shape};
+  mf_tensor *from, *to, *turned;
+  OK(mf_tensor_create(&like, 0, &from, &err));
+  OK(mf_tensor_create(&like, 0, &to, &err));
+  OK(mf_tensor_permute_dims(from, NULL, 0, &turned, &err));
+  fill(from, 0);
+  synchronize(0);
+  sim_ask_at("cuModuleLoadDataEx", "hipModuleLoadData", 1, capture_now, &theirs);
+  FAILS(mf_tensor_copy(to, turned, &err), MF_ECAPTURE);
+  SAYS("legacy");
+  assert_true(other_capture_is_whole(0, theirs));
+  other_graph_end(0, other_capture_end(0, theirs));
+  OK(mf_tensor_copy(to, turned, &err));
+  expect_filled(to, 0);
+  mf_tensor_release(turned);
+  mf_tensor_release(from);
+  mf_tensor_release(to);
+  other_stream_end(theirs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(uses_of_one_stream_are_captured),
@@ -306,6 +332,7 @@ int main(void) {
       SPEC(a_wait_for_the_device_breaks_a_capture),
       SPEC(the_legacy_stream_beside_a_blocking_capture),
       SPEC(a_capture_that_begins_within_a_long_copy_stays_whole),
+      SPEC(a_capture_that_begins_while_a_kernel_is_made_stays_whole),
   };
   return RUN(tests);
 }

@@ -178,26 +178,13 @@ static int stream_device(mf_stream stream, int32_t *ordinal, mf_error *err) {
                   "primary context, which the CUDA runtime uses, expected", (unsigned long long)stream);
 }
 
-static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUstream s = mf__cuda_stream(stream);
-  *id = 0;
-  const bool has_id = mf__cu.cuStreamGetCaptureInfo != NULL;
-  const CUresult code = has_id ? mf__cu.cuStreamGetCaptureInfo(s, &status, id, NULL, NULL, NULL)
-                               : mf__cu.cuStreamIsCapturing(s, &status);
-  const int rc = mf__cuda_answer(code, has_id ? "cuStreamGetCaptureInfo" : "cuStreamIsCapturing", err);
-  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
-  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
-  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
-  return mf__driver_captured(stream, status == CU_STREAM_CAPTURE_STATUS_INVALIDATED, id, err);
-}
-
 /* Although no document says so, to ask a stream that is being captured for its id breaks the capture, in any mode (seen
  * with driver 580.159 on an H100). */
 static uint64_t stream_name(mf_stream stream) {
   unsigned long long id = 0;
   uint64_t capture = 0;
-  if (mf__cu.cuStreamGetId == NULL || stream_capture(stream, &capture, NULL) != MF_OK || capture != 0) return 0;
+  if (mf__cu.cuStreamGetId == NULL) return 0;
+  if (mf__cuda_stream_capture(stream, &capture, NULL) != MF_OK || capture != 0) return 0;
   return mf__cu.cuStreamGetId(mf__cuda_stream(stream), &id) == CUDA_SUCCESS ? id : 0;
 }
 
@@ -264,7 +251,7 @@ const mf__backend mf__backend_cuda = {
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,
     .stream_device = stream_device,
-    .stream_capture = stream_capture,
+    .stream_capture = mf__cuda_stream_capture,
     .stream_synchronize = stream_synchronize,
     .stream_query = stream_query,
     .device_synchronize = device_synchronize,

@@ -82,6 +82,7 @@ int mf__cuda_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t s
                        mf_error *err);
 int mf__cuda_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
 int mf__cuda_capture_relax(bool on, mf_error *err);
+int mf__cuda_stream_capture(mf_stream stream, uint64_t *id, mf_error *err);
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
 int mf__cuda_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
                          mf_error *err);

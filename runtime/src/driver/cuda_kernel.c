@@ -98,7 +98,8 @@ static int launch(void *way, int64_t nblocks, void **params, mf_stream stream, m
                  (way, n, 1, 1, MF__KERNEL_THREADS, 1, 1, 0, mf__cuda_stream(stream), params, NULL));
 }
 
-const mf__compiler mf__cuda_compiler = {open_calls, here, mf__cuda_capture_relax, make, launch, unload};
+const mf__compiler mf__cuda_compiler = {open_calls, here,   mf__cuda_capture_relax, mf__cuda_stream_capture,
+                                       make,       launch, unload};
 
 int mf__cuda_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
   return mf__kernel_copy_by(&mf__cuda_compiler, job, stream, err);

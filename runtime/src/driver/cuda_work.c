@@ -67,3 +67,17 @@ int mf__cuda_capture_relax(bool on, mf_error *err) {
   static _Thread_local mf__relaxation own;
   return mf__driver_relax(&own, on, exchange_mode, err);
 }
+
+int mf__cuda_stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUstream s = mf__cuda_stream(stream);
+  *id = 0;
+  const bool has_id = mf__cu.cuStreamGetCaptureInfo != NULL;
+  const CUresult code = has_id ? mf__cu.cuStreamGetCaptureInfo(s, &status, id, NULL, NULL, NULL)
+                               : mf__cu.cuStreamIsCapturing(s, &status);
+  const int rc = mf__cuda_answer(code, has_id ? "cuStreamGetCaptureInfo" : "cuStreamIsCapturing", err);
+  if (rc != MF_OK || status == CU_STREAM_CAPTURE_STATUS_NONE) *id = 0;
+  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return rc;
+  return mf__driver_captured(stream, status == CU_STREAM_CAPTURE_STATUS_INVALIDATED, id, err);
+}

@@ -126,20 +126,6 @@ static uint64_t stream_name(mf_stream stream) {
   return 0;
 }
 
-static int stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
-  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
-  unsigned long long found = 0;
-  const hipStream_t s = mf__hip_stream(stream);
-  const bool has_id = mf__hip.hipStreamGetCaptureInfo != NULL;
-  const hipError_t code = has_id ? mf__hip.hipStreamGetCaptureInfo(s, &status, &found)
-                                 : mf__hip.hipStreamIsCapturing(s, &status);
-  const int rc = mf__hip_answer(code, has_id ? "hipStreamGetCaptureInfo" : "hipStreamIsCapturing", err);
-  *id = rc == MF_OK && status != hipStreamCaptureStatusNone ? found : 0;
-  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
-  if (status == hipStreamCaptureStatusNone) return rc;
-  return mf__driver_captured(stream, status == hipStreamCaptureStatusInvalidated, id, err);
-}
-
 static int stream_synchronize(mf_stream stream, mf_error *err) {
   return MF__HIP_ASK(hipStreamSynchronize, (mf__hip_stream(stream)));
 }
@@ -285,7 +271,7 @@ const mf__backend mf__backend_hip = {
     .stream_destroy = stream_destroy,
     .stream_name = stream_name,
     .stream_device = stream_device,
-    .stream_capture = stream_capture,
+    .stream_capture = mf__hip_stream_capture,
     .stream_synchronize = stream_synchronize,
     .stream_query = stream_query,
     .device_synchronize = device_synchronize,

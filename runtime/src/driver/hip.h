@@ -77,6 +77,7 @@ int mf__hip_copy_peer(const mf__block_copy *job, int32_t dst_ordinal, int32_t sr
                       mf_error *err);
 int mf__hip_fill(const mf__block_copy *job, uint32_t value, int32_t unit, mf_stream stream, mf_error *err);
 int mf__hip_capture_relax(bool on, mf_error *err);
+int mf__hip_stream_capture(mf_stream stream, uint64_t *id, mf_error *err);
 int mf__hip_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err);
 int mf__hip_kernel_cast(const mf__kernel_copy *job, const mf__codec *to, const mf__codec *from, mf_stream stream,
                         mf_error *err);

@@ -144,7 +144,8 @@ static int launch(void *way, int64_t nblocks, void **params, mf_stream stream, m
                      (way, n, 1, 1, MF__KERNEL_THREADS, 1, 1, 0, mf__hip_stream(stream), params, NULL));
 }
 
-static const mf__compiler compiler = {open_library, here, mf__hip_capture_relax, make, launch, unload};
+static const mf__compiler compiler = {open_library, here,   mf__hip_capture_relax, mf__hip_stream_capture,
+                                    make,         launch, unload};
 
 int mf__hip_kernel_copy(const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
   return mf__kernel_copy_by(&compiler, job, stream, err);

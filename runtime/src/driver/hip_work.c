@@ -65,3 +65,17 @@ int mf__hip_capture_relax(bool on, mf_error *err) {
   static _Thread_local mf__relaxation own;
   return mf__driver_relax(&own, on, exchange_mode, err);
 }
+
+int mf__hip_stream_capture(mf_stream stream, uint64_t *id, mf_error *err) {
+  hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+  unsigned long long found = 0;
+  const hipStream_t s = mf__hip_stream(stream);
+  const bool has_id = mf__hip.hipStreamGetCaptureInfo != NULL;
+  const hipError_t code = has_id ? mf__hip.hipStreamGetCaptureInfo(s, &status, &found)
+                                 : mf__hip.hipStreamIsCapturing(s, &status);
+  const int rc = mf__hip_answer(code, has_id ? "hipStreamGetCaptureInfo" : "hipStreamIsCapturing", err);
+  *id = rc == MF_OK && status != hipStreamCaptureStatusNone ? found : 0;
+  if (rc != MF_OK) return mf__driver_implicit(rc, code, err);
+  if (status == hipStreamCaptureStatusNone) return rc;
+  return mf__driver_captured(stream, status == hipStreamCaptureStatusInvalidated, id, err);
+}

@@ -65,12 +65,17 @@ static int make_once(const mf__compiler *c, const mf__kernel_wanted *w, mf_error
   return rc == MF_OK ? restored : rc;
 }
 
-static int need(const mf__compiler *c, const mf__kernel_wanted *w, const mf__kernel **out, mf_error *err) {
+/* To make a kernel takes long. Where another thread has begun to capture a blocking stream meanwhile, a launch in the
+ * legacy stream would break that capture, so that it is asked about again. */
+static int need(const mf__compiler *c, const mf__kernel_wanted *w, mf_stream stream, const mf__kernel **out,
+                mf_error *err) {
+  uint64_t id;
   int rc = c->open(err);
   if (rc != MF_OK) return rc;
   const mf__kernel *k = find(c->here(), key_of(w));
   if (k == NULL) {
     rc = make_once(c, w, err);
+    if (rc == MF_OK && stream == MF_STREAM_DEFAULT) rc = c->capture(stream, &id, err);
     if (rc != MF_OK) return rc;
     k = find(c->here(), key_of(w));
   }
@@ -181,7 +186,7 @@ static int copy(const mf__compiler *c, const mf__kernel *k, const mf__kernel_cop
 int mf__kernel_copy_by(const mf__compiler *c, const mf__kernel_copy *job, mf_stream stream, mf_error *err) {
   const mf__kernel_wanted w = {.kind = MF__COPIES, .which = number_of_size(job->size)};
   const mf__kernel *k;
-  const int rc = need(c, &w, &k, err);
+  const int rc = need(c, &w, stream, &k, err);
   return rc != MF_OK || job->numel == 0 ? rc : copy(c, k, job, stream, err);
 }
 
@@ -211,7 +216,7 @@ static int each_number(const mf__compiler *c, const mf__kernel_copy *job, const 
   const mf__kernel *k;
   if (mf__number_of(w->to) < 0 || mf__number_of(w->from) < 0)
     return mf__fail(err, MF_EDEVICE, "there is no kernel for one of the dtypes");
-  const int rc = need(c, w, &k, err);
+  const int rc = need(c, w, stream, &k, err);
   if (rc != MF_OK || job->numel == 0) return rc;
   mf__kernel_copy sorted = sort_axes(job);
   const int way = take_some(&sorted, w) ? MF__WAY_SOME : MF__WAY_ONE;

@@ -40,6 +40,7 @@ typedef struct mf__compiler {
   int (*open)(mf_error *err);   /* MF_EDEVICE with the reason where there are no kernels at all */
   mf__kernels *(*here)(void);   /* those of the device that the thread has entered */
   int (*relax)(bool on, mf_error *err);
+  int (*capture)(mf_stream stream, uint64_t *id, mf_error *err); /* as mf__backend.stream_capture */
   /* Makes the module and the ways, or tells in ${refused} why nobody ever can. Called by one thread at a time. */
   int (*make)(const mf__kernel_wanted *w, mf__kernel *k, mf_error *err);
   /* As many blocks as that, or fewer that fill the device. */
