@@ -320,6 +320,32 @@ static void a_capture_that_begins_while_a_kernel_is_made_stays_whole(void **stat
   other_stream_end(theirs);
 }
 
+/* A stream of our own lasts as long as what used it, whatever the driver answers where it is asked for it. */
+static void our_own_stream_is_not_taken_for_a_destroyed_one(void **state) {
+  (void)state;
+  needs_simulator();
+  const mf_stream s = stream_new(0), theirs = other_stream(0, false);
+  use_stream(0, s);
+  mf_tensor *from = create(gpu(0), NBYTES), *to = create(gpu(0), NBYTES);
+  fill(from, 1);
+  fill(to, 2);
+  use_stream(0, theirs);
+  other_capture(0, theirs);
+  sim_ask_fail(named("cuStreamGetCtx:1:once", "hipStreamGetDevice:1:once"));
+  FAILS(mf_tensor_copy(to, from, &err), MF_ECAPTURE);
+  SAYS("is being captured");
+  other_graph_end(0, other_capture_end(0, theirs));
+  sim_ask_reset();
+  OK(mf_tensor_copy(to, from, &err));
+  expect_filled(to, 1);
+  use_stream(0, MF_STREAM_DEFAULT);
+  mf_tensor_release(from);
+  mf_tensor_release(to);
+  stream_end(0, s);
+  synchronize(0);
+  other_stream_end(theirs);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(uses_of_one_stream_are_captured),
@@ -333,6 +359,7 @@ int main(void) {
       SPEC(the_legacy_stream_beside_a_blocking_capture),
       SPEC(a_capture_that_begins_within_a_long_copy_stays_whole),
       SPEC(a_capture_that_begins_while_a_kernel_is_made_stays_whole),
+      SPEC(our_own_stream_is_not_taken_for_a_destroyed_one),
   };
   return RUN(tests);
 }

@@ -129,10 +129,12 @@ static bool must_wait(const mf__entry *t, const mf__entry *self, bool write) {
   return write && (t->open_reads > 0 || t->last_read > 0 || t->granted);
 }
 
-/* Whether the stream of an attached entry was destroyed: the driver says so, or has given the handle to another. */
+/* Whether the stream of an attached entry was destroyed: the driver says so, or has given the handle to another. Ours
+ * live as long as any record, whatever a driver that fails may answer. */
 static bool find_destroyed(const mf__record *a, mf__entry *t) {
   const mf__queue q = mf__entry_queue(a->backend, t);
   if (t->destroyed || is_detached(t) || t->stream <= MF_STREAM_PER_THREAD) return t->destroyed;
+  if (mf__stream_owned(a->backend, t->ordinal, t->stream)) return false;
   const uint64_t name = t->stream_name == 0 ? 0 : mf__queue_name(&q);
   t->destroyed = name != 0 ? name != t->stream_name : mf__queue_is_destroyed(&q);
   if (t->destroyed) t->waits = mf__device_waits(a->backend, t->ordinal);
