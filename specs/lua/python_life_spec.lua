@@ -204,15 +204,17 @@ py.exec "]] .. last .. '"')
     end
   end)
 
+  -- To the main thread, which blocks signals while it starts the one that is looked for: another might get it.
   it("says who has not ended where Ctrl-C ends the waiting", function()
     local text = process.runs [[
 local py = require "moonferry.python"
-py.exec "import os, signal, threading, time\nthreading.Thread(target=threading.Event().wait).start()"
+py.exec "import signal, threading, time\nthreading.Thread(target=threading.Event().wait).start()"
+py.exec "main = threading.get_ident()"
 py.exec [=[
 def work():
     while "moonferry.finish" not in [thread.name for thread in threading.enumerate()]:
         time.sleep(0.001)
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.pthread_kill(main, signal.SIGINT)
 threading.Thread(target=work, daemon=True).start()
 ]=]
 print(py.finish { wait = 60 })
