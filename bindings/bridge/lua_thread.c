@@ -174,15 +174,15 @@ static PyObject *take_arguments(struct thread *thread) {
   return __atomic_exchange_n(&thread->arguments, NULL, __ATOMIC_ACQ_REL);
 }
 
-/* Those are not needed any more; they go when the call ends. */
+/* Lets go, when the call ends, of what the coroutine was made with: whether there was anything. */
 static int drop_arguments(struct thread *thread) {
   PyObject *arguments = take_arguments(thread);
   if (arguments != NULL) mf__keep(arguments);
   return arguments != NULL;
 }
 
-/* Pushes what the coroutine is resumed with: how much that is. What it was made with stays there until it is to begin,
- * since the conversion may fail, and may run anything, which may resume it. */
+/* Pushes what the coroutine is resumed with, and returns how many values. What it was made with stays there until it
+ * begins, because the conversion may fail, and may run any code, which may resume the coroutine. */
 static int push_arguments(lua_State *L, struct resume *resume) {
   struct thread *thread = resume->thread;
   PyObject *own = resume->arguments == NULL ? __atomic_load_n(&thread->arguments, __ATOMIC_ACQUIRE) : NULL;

@@ -128,7 +128,7 @@ static PyObject *versioned_capsule(PyObject *self, mf_tensor *t, uint64_t flags)
   return core_export(t, flags, &managed, &err) == MF_OK ? capsule_of(managed) : refuse(self, &err);
 }
 
-/* Of memory for which nobody waits: what most exports are, so that it is not asked twice. */
+/* The usual export, of memory for which nobody has to wait. The caller knows that; core_export would ask again. */
 static PyObject *usual_capsule(PyObject *self) {
   DLManagedTensorVersioned *managed;
   mf_error err;

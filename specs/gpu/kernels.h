@@ -134,7 +134,7 @@ static const job transposes[] __attribute__((unused)) = {
      0},
     /* Whole tiles, with an axis behind them. */
     {{.ndim = 3, .shape = {3, 64, 32}, .dst_strides = {2048, 32, 1}, .src_strides = {2048, 1, 64}}, 0, 0},
-    /* Two axes behind them whose extents have a factor in common: of 2 and 3 wrong indices make each pair once. */
+    /* Two axes behind them whose extents have a common factor. With 2 and 3, wrong indices make each pair, too. */
     {{.ndim = 4, .shape = {4, 2, 17, 18}, .dst_strides = {650, 320, 18, 1}, .src_strides = {306, 1230, 1, 17}}, 0, 0},
     /* Squares of small elements: whole tiles, cut ones, with an axis behind them, from farther rows, backwards. */
     {{.ndim = 2, .shape = {128, 128}, .dst_strides = {128, 1}, .src_strides = {1, 128}}, 0, 0},
@@ -150,7 +150,7 @@ static const job transposes[] __attribute__((unused)) = {
     {{.ndim = 2, .shape = {20, 17}, .dst_strides = {20, 1}, .src_strides = {1, 20}}, 0, 0},
 };
 
-/* More elements than a few blocks take at once, and more tiles than there are few blocks. */
+/* More elements, and more tiles, than a few blocks take at once. */
 static inline void each_in_rounds(void) {
   const job many = {{.ndim = 1, .shape = {1500}, .dst_strides = {2}, .src_strides = {1}}, 1, 2};
   each_size(0, &many, 1);

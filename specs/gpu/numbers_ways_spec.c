@@ -81,8 +81,7 @@ static void a_comparison_only_reads(void **state) {
   }
 }
 
-/* Memory that the GPU can reach takes part in a kernel as its own does: nothing else is copied. */
-/* Whatever the driver knows of it. */
+/* Pinned memory, too: no kernel runs, although one would reach it. */
 static void the_host_compares_what_it_can_read(void **state) {
   const int64_t n[] = {100};
   const place both[][2] = {{PINNED, PINNED}, {PINNED, CPU}, {CPU, PINNED}};
@@ -99,6 +98,7 @@ static void the_host_compares_what_it_can_read(void **state) {
   }
 }
 
+/* Memory that the GPU can reach takes part in a kernel as its own does: nothing else is copied. */
 static void pinned_memory_takes_part_in_kernels(void **state) {
   const int64_t n = 300;
   (void)state;

@@ -9,7 +9,7 @@
 
 #include "device.h"
 
-enum { NBYTES = 96 * 1024, EARLY = 1, LATE = 9 }; /* too many bytes for one pinned buffer */
+enum { NBYTES = 96 * 1024, EARLY = 1, LATE = 9 }; /* so many that copies are staged */
 
 typedef enum progress { NOT_YET, WAITS, SLEEPS, DONE } progress;
 

@@ -201,7 +201,8 @@ static void the_current_stream(void **state) {
   other_stream_end(theirs);
 }
 
-/* Pinned memory is used on any GPU's streams: one of the second is current there, not for the GPU whose turn it is. */
+/* A stream of the second GPU may be made current by way of pinned memory. What was current before is that GPU's stream,
+ * and not the one of the first GPU, which is the thread's current device. */
 static void what_was_current_is_told_of_the_streams_gpu(void **state) {
   (void)state;
   needs_devices(2);

@@ -42,8 +42,8 @@ static double key_of(const PyObject *object, int flags) {
   return (double)(((uintptr_t)object & exact) + (uint64_t)flags);
 }
 
-/* Finds the userdata of an object, or makes one and remembers it: before it is weighed, which may run any code, and the
- * object may cross there, too. */
+/* Finds the userdata of an object, or makes one. That is remembered before it is weighed, because weighing may run any
+ * code, in which the object may cross again. */
 void mf__push_flagged(lua_State *L, PyObject *object, int flags) {
   const double key = key_of(object, flags);
   lua_rawgeti(L, lua_upvalueindex(1), MF__BRIDGE_CACHE);
