@@ -254,6 +254,42 @@ static void the_context_is_restored_whatever_was_done(void **state) {
   sim_ask_reset();
   come_back();
 }
+
+/* The driver does not even say which context is current: what the caller has below its own stays, too. */
+static void unknown_contexts_are_not_dropped(void **state) {
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  mf__entered before;
+  void *popped;
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  *(void **)&at = driver_symbol("sim_at");
+  OK(gpu->enter(0, &before, &err));
+  pushed = driver_current();
+  gpu->leave(&before);
+  assert_int_equal(driver_call("cuCtxPushCurrent_v2", pushed), 0);
+  void *const elsewhere = go_elsewhere();
+  const int64_t depth = sim_ask_left("contexts");
+  for (int i = 0; i < 4; i++) {
+    const bool enters = i < 2;
+    pushes = i % 2;
+    sim_ask_reset();
+    if (!enters) OK(gpu->enter(0, &before, &err));
+    sim_ask_fail(enters ? "cuCtxPushCurrent:999:once,cuCtxGetCurrent@2:999:once"
+                        : "cuCtxPopCurrent:999:once,cuCtxGetCurrent@1:999:once");
+    assert_int_equal(at("cuCtxGetCurrent", enters ? 2 : 1, push_once_more, NULL), 0);
+    if (enters) FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+    else gpu->leave(&before);
+    (void)at(NULL, 0, NULL, NULL);
+    assert_int_equal(sim_ask_faults(), 2);
+    sim_ask_reset();
+    assert_ptr_equal(driver_current(), elsewhere);
+    assert_int_equal(sim_ask_left("contexts"), depth);
+  }
+  come_back();
+  assert_ptr_equal(driver_current(), pushed);
+  assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
+}
 #endif
 
 /* Threads that enter at once, each on its own device, see their own. */
@@ -303,6 +339,7 @@ int main(void) {
       SPEC(a_failure_without_words_is_told_all_the_same),
       SPEC(a_device_that_another_library_has_reset_says_so),
       SPEC(the_context_is_restored_whatever_was_done),
+      SPEC(unknown_contexts_are_not_dropped),
 #endif
       SPEC(threads_have_their_own_device),
   };

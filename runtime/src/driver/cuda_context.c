@@ -134,11 +134,13 @@ void mf__cuda_context_forget(mf__cuda_device *d) {
 
 /* Restores the context after a push or a pop that failed: these may return errors of previous, asynchronous launches,
  * and have changed the context all the same (CUDA Driver API, "Context Management", notes of cuCtxPushCurrent and
- * cuCtxPopCurrent). */
+ * cuCtxPopCurrent). So may the question which context is current: where it has no answer, the context that is popped
+ * tells, and the caller's goes back to its place above those that the caller has below it. */
 static void restore(CUcontext wanted) {
-  CUcontext current = NULL;
+  CUcontext current = NULL, popped = NULL;
   if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  (void)mf__cu.cuCtxPopCurrent(&current);
+  (void)mf__cu.cuCtxPopCurrent(&popped);
+  if (popped != NULL && popped == wanted) (void)mf__cu.cuCtxPushCurrent(wanted);
   if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
   (void)mf__cu.cuCtxSetCurrent(wanted);
 }
