@@ -235,6 +235,29 @@ static void threads_do_not_notice(void **state) {
   EXPECT_HELD(false);
 }
 
+static void trim_the_other_device(void *unused) {
+  (void)unused;
+  trim(gpu(1));
+}
+
+/* Nor what another trim has just taken out of a pool: here an event of another device, behind the last work on pinned
+ * memory. */
+static void nor_what_another_trim_looks_at(void **state) {
+  (void)state;
+  needs_simulator();
+  needs_devices(2);
+  mf_tensor *t = create(pinned(), NBYTES);
+  OK(mf_tensor_acquire(t, MF_STREAM_OF(1, MF_STREAM_DEFAULT), MF_WRITE, &err));
+  other_fill(1, data_of(t), 1, NBYTES, MF_STREAM_DEFAULT);
+  mf_tensor_release(t);
+  sync_all();
+  sim_ask_at("cuEventQuery", "hipEventQuery", 1, trim_the_other_device, NULL);
+  trim(pinned());
+  trim_all();
+  EXPECT_HELD(false);
+  assert_int_equal(sim_ask_left("events"), 0);
+}
+
 static void *work_on_my_own_and_forget(void *arg) {
   const DLDevice device = gpu(0);
   (void)arg;
@@ -337,6 +360,7 @@ int main(void) {
       EMPTY(not_while_a_stream_of_ours_is_in_use),
       EMPTY(not_while_released_memory_waits),
       EMPTY(threads_do_not_notice),
+      EMPTY(nor_what_another_trim_looks_at),
       EMPTY(the_end_of_a_thread_makes_nothing_anew),
       EMPTY(a_trim_of_what_is_not_used_enters_no_device),
       EMPTY(all_devices_at_once),

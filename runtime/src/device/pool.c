@@ -402,11 +402,8 @@ static int trim_block(mf__block *b, mf_error *err) {
   return rc == MF_ECAPTURE ? MF_OK : rc;
 }
 
-int mf__pool_trim(const mf__device *device, mf_error *err) {
-  pool *p;
-  int first = pool_find(device, &p, err);
-  if (first != MF_OK) return first;
-  mf__block *all = take_all(p);
+static int trim_all(mf__block *all, mf_error *err) {
+  int first = MF_OK;
   for (mf__block *b = all; b != NULL; b = b->next) {
     const mf__queue q = mf__block_queue(b);
     mf__block_look(b, &q);
@@ -417,6 +414,18 @@ int mf__pool_trim(const mf__device *device, mf_error *err) {
     if (first == MF_OK) first = rc;
   }
   return first;
+}
+
+/* Blocks that were taken out have no record. They count as a holder until they are back or freed, so that another
+ * thread's trim forgets no device that they, or their events, are of. */
+int mf__pool_trim(const mf__device *device, mf_error *err) {
+  pool *p;
+  int rc = pool_find(device, &p, err);
+  if (rc != MF_OK) return rc;
+  mf__holders_add(device->backend, 1);
+  rc = trim_all(take_all(p), err);
+  mf__holders_add(device->backend, -1);
+  return rc;
 }
 
 bool mf__pools_cache(const mf__backend *backend) {
