@@ -2,6 +2,7 @@
  * owns the descriptor, and when the import ends. */
 #include "../vulkan/device.h"
 #include "device.h"
+#include "left.h"
 
 #include <fcntl.h>
 
@@ -191,8 +192,32 @@ static void each_failing_call(void **state) {
   close_memory();
 }
 
+/* As on another thread, which finds nobody inside of the device: what was just imported is of it. */
+static void trims_when_left(void) {
+  OK(mf_pools_trim(0, &err));
+}
+
+static void a_trim_behind_the_import(void **state) {
+  int64_t count = NBYTES;
+  const DLTensor like = bytes(&count);
+  mf_tensor *t;
+  (void)state;
+  open_memory();
+  synchronize(0);
+  trim_all();
+  const int fd = exported();
+  sim_ask_reset();
+  when_left = trims_when_left;
+  OK(mf_tensor_from_fd(&like, fd, NBYTES, &t, &err));
+  when_left = NULL;
+  assert_int_equal(sim_ask_calls("cuDevicePrimaryCtxRelease"), 0);
+  mf_tensor_release(t);
+  close_memory();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(a_descriptor_may_be_0),
-                                     SPEC(it_ends_after_its_work), SPEC(misuse), SPEC(each_failing_call)};
+                                     SPEC(it_ends_after_its_work), SPEC(misuse), SPEC(each_failing_call),
+                                     SPEC(a_trim_behind_the_import)};
   return RUN(tests);
 }

@@ -1,8 +1,7 @@
 /* gl_between_spec.c: what happens between the mapping of an OpenGL buffer and its unmapping, and inside of either: a
  * capture, a fork, a trim, another thread. */
 #include "gl_buffer.h"
-
-#include <pthread.h>
+#include "left.h"
 
 /* A capture forbids to map and to unmap: that is refused, nothing changes, and the capture stays whole. */
 static void a_capture_of_its_stream_is_left_whole(void **state) {
@@ -177,6 +176,25 @@ static void a_trim_in_between(void **state) {
   each_call_with(another_thread_trims);
 }
 
+/* As on another thread, which finds nobody inside of the device: what was just registered is of it. */
+static void trims_when_left(void) {
+  OK(mf_pools_trim(0, &err));
+}
+
+static void a_trim_behind_its_registration(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  synchronize(0);
+  trim_all();
+  sim_ask_reset();
+  when_left = trims_when_left;
+  held = opened(buffer, 0);
+  when_left = NULL;
+  assert_int_equal(sim_ask_calls("cuDevicePrimaryCtxRelease"), 0);
+  OK(mf_gl_buffer_close(held, &err));
+  gl_delete(buffer);
+}
+
 /* One maps it, the other is told so, and where it would have been mapped stays unknown. */
 static int told;
 static mf_stream elsewhere;
@@ -230,6 +248,7 @@ int main(void) {
       SPEC(a_capture_elsewhere_is_no_concern_of_it),
       SPEC(a_fork_in_between),
       SPEC(a_trim_in_between),
+      SPEC(a_trim_behind_its_registration),
       SPEC(of_two_threads_one_has_it),
   };
   return RUN(tests);

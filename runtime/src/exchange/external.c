@@ -63,10 +63,13 @@ static int take(const DLTensor *like, int fd, uint64_t nbytes, import *i, mf_ten
   const mf__backend *backend = i->device.backend;
   DLTensor view = *like;
   int rc;
+  mf__holders_add(backend, 1); /* before the device is left, which another thread's trim may then forget */
   MF__CALL(rc, mf__enter_relaxed, backend, i->device.ordinal, err,
            backend->external_import(fd, (size_t)nbytes, &i->memory, err));
-  if (rc != MF_OK) return rc;
-  mf__holders_add(backend, 1);
+  if (rc != MF_OK) {
+    mf__holders_add(backend, -1);
+    return rc;
+  }
   view.data = i->memory.data;
   view.strides = NULL;
   rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);

@@ -31,10 +31,13 @@ int mf__gl_register(mf__gl_resource *r, const DLDevice *device, const mf__gl_nam
   if ((flags & ~known) != 0 || flags == known)
     return mf__fail(err, MF_EINVAL, "flags is %u; 0, MF_GL_READ or MF_GL_DISCARD expected", flags);
   const mf__backend *backend = r->device.backend;
+  mf__holders_add(backend, 1); /* before the device is left, which another thread's trim may then forget */
   MF__CALL(rc, mf__enter_relaxed, backend, r->device.ordinal, err,
            backend->graphics_register(name, flags, &r->handle, err));
-  if (rc != MF_OK) return rc;
-  mf__holders_add(backend, 1);
+  if (rc != MF_OK) {
+    mf__holders_add(backend, -1);
+    return rc;
+  }
   r->flags = flags;
   r->sort = name->target == 0 ? "buffer" : "texture";
   atomic_init(&r->busy, false);
