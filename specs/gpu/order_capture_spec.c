@@ -320,6 +320,62 @@ static void a_capture_that_begins_while_a_kernel_is_made_stays_whole(void **stat
   other_stream_end(theirs);
 }
 
+/* What mixes the legacy stream with others, and what happens in it when another thread begins a capture. */
+static int wait_behind_legacy(void) {
+  const DLDevice device = gpu(0);
+  return mf_stream_wait(&device, MF_STREAM_PER_THREAD, &device, MF_STREAM_DEFAULT, &err);
+}
+
+static int synchronize_legacy(void) {
+  const DLDevice device = gpu(0);
+  return mf_stream_synchronize(&device, MF_STREAM_DEFAULT, &err);
+}
+
+static int query_legacy(void) {
+  const DLDevice device = gpu(0);
+  int32_t done;
+  return mf_stream_query(&device, MF_STREAM_DEFAULT, &done, &err);
+}
+
+/* The driver has no memory before the host has waited, and has freed what was kept. */
+static int allocate_at_last(void) {
+  const char *name = named("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync");
+  char rules[200];
+  mf_tensor *t;
+  snprintf(rules, sizeof rules, "%s:2:once,%s:2:once,%s:2:once", name, name, name);
+  if (sim_ask_calls(name) == 0) sim_ask_fail(rules);
+  const int rc = create_at(gpu(0), NBYTES, &t);
+  mf_tensor_release(t);
+  return rc;
+}
+
+static void a_capture_that_begins_between_two_calls_stays_whole(void **state) {
+  static const struct {
+    int (*run)(void);
+    const char *cuda, *hip; /* the driver call in which it begins */
+  } cases[] = {
+      {wait_behind_legacy, "cuEventCreate", "hipEventCreateWithFlags"},
+      {synchronize_legacy, "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"},
+      {query_legacy, "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"},
+      {allocate_at_last, "cuMemPoolTrimTo", "hipMemPoolTrimTo"},
+  };
+  (void)state;
+  needs_simulator();
+  mf_stream theirs = other_stream(0, true);
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    synchronize(0);
+    trim_all();
+    sim_ask_reset();
+    sim_ask_at(cases[i].cuda, cases[i].hip, 1, capture_now, &theirs);
+    if (cases[i].run() != MF_ECAPTURE) fail_msg("case %zu: %s", i, mf_status_name(err.status));
+    SAYS("legacy");
+    if (!other_capture_is_whole(0, theirs)) fail_msg("case %zu breaks it", i);
+    other_graph_end(0, other_capture_end(0, theirs));
+    OK(cases[i].run());
+  }
+  other_stream_end(theirs);
+}
+
 /* A stream of our own lasts as long as what used it, whatever the driver answers where it is asked for it. */
 static void our_own_stream_is_not_taken_for_a_destroyed_one(void **state) {
   (void)state;
@@ -358,6 +414,7 @@ int main(void) {
       SPEC(a_wait_for_the_device_breaks_a_capture),
       SPEC(the_legacy_stream_beside_a_blocking_capture),
       SPEC(a_capture_that_begins_within_a_long_copy_stays_whole),
+      SPEC(a_capture_that_begins_between_two_calls_stays_whole),
       SPEC(a_capture_that_begins_while_a_kernel_is_made_stays_whole),
       SPEC(our_own_stream_is_not_taken_for_a_destroyed_one),
   };

@@ -189,7 +189,8 @@ int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_err
   void *behind = NULL;
   int rc = mf__enter_relaxed(&scope, r->on->backend, r->on->ordinal, err);
   if (rc != MF_OK) return rc;
-  const bool ready = mf__block_ready(b, r);
+  if (b->device.space == MF__DEVICE) rc = mf__legacy_check(r->on, err);
+  const bool ready = rc == MF_OK && mf__block_ready(b, r);
   if (ready && b->may_run) rc = mf__queue_record_event(r->on, &behind, NULL, err);
   if (ready && rc == MF_OK) {
     mf__owned_remove(b);

@@ -74,6 +74,9 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
 /* Enters a relaxed scope to give something back, or a plain one where the driver fails to relax, so that one failure
  * leaves nothing with the driver. */
 int mf__enter_to_end(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
+/* Refuses the legacy stream while a capture forbids its use. Another thread may begin one at any time, so that it is
+ * asked just before each call that names the stream. Between enter and leave. */
+int mf__legacy_check(const mf__queue *on, mf_error *err);
 /* Enters to queue work; refuses the legacy stream while a capture forbids its use. */
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
 void mf__leave(const mf__scope *s);

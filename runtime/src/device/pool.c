@@ -192,7 +192,8 @@ static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
-  rc = on->backend->memory_alloc(a->pool->device.space, b->nbytes, on->stream, &b->data, err);
+  if (a->pool->device.space == MF__DEVICE) rc = mf__legacy_check(on, err); /* what was tried before took a while */
+  if (rc == MF_OK) rc = on->backend->memory_alloc(a->pool->device.space, b->nbytes, on->stream, &b->data, err);
   if (rc == MF_OK) {
     rc = mf__owned_add(b, err);
     if (rc != MF_OK) (void)mf__memory_free(on, a->pool->device.space, &b->data, NULL);
@@ -395,10 +396,10 @@ int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err) {
 static int trim_block(mf__block *b, mf_error *err) {
   const mf__queue q = mf__block_queue(b);
   mf__block_request r = mf__block_request_make(&q);
-  const int rc = mf__block_request_ask_capture(&r, err);
+  int rc = mf__block_request_ask_capture(&r, err);
   r.may_block = b->has_home && mf__home_same(&b->home, &r.home);
-  if (rc == MF_OK && !r.captured) return free_or_put(b, &r, err);
-  put(b);
+  if (rc == MF_OK && !r.captured) rc = free_or_put(b, &r, err);
+  else put(b);
   return rc == MF_ECAPTURE ? MF_OK : rc;
 }
 

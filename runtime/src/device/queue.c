@@ -168,12 +168,16 @@ int mf__queue_wait_event(const mf__queue *on, int32_t ordinal, void *event, mf_e
 
 /* What a queue has to do */
 
-/* The queue is not being captured. */
+static int query_inside(const mf__queue *q, bool *done, mf_error *err) {
+  const int rc = mf__capture_refuse_inside(q, "what it has to do cannot be asked", err);
+  return rc == MF_OK ? q->backend->stream_query(q->stream, done, err) : rc;
+}
+
 static int is_done(const mf__queue *q, bool *done, mf_error *err) {
   void *event;
   int rc;
   if (!mf__queue_is_elsewhere(q)) {
-    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_query(q->stream, done, err));
+    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, query_inside(q, done, err));
     return rc;
   }
   rc = mf__queue_record_event(q, &event, NULL, err);
@@ -185,8 +189,7 @@ static int is_done(const mf__queue *q, bool *done, mf_error *err) {
 
 int mf__queue_query(const mf__queue *q, bool *done, mf_error *err) {
   *done = false;
-  const int rc = mf__capture_refuse(q, "what it has to do cannot be asked", err);
-  return rc == MF_OK ? is_done(q, done, err) : rc;
+  return is_done(q, done, err);
 }
 
 bool mf__queue_done(const mf__queue *q) {
@@ -196,12 +199,16 @@ bool mf__queue_done(const mf__queue *q) {
   return done;
 }
 
+static int synchronize_inside(const mf__queue *q, mf_error *err) {
+  const int rc = mf__capture_refuse_inside(q, "the host cannot wait for it", err);
+  return rc == MF_OK ? q->backend->stream_synchronize(q->stream, err) : rc;
+}
+
 int mf__queue_synchronize(const mf__queue *q, mf_error *err) {
   void *event;
-  int rc = mf__capture_refuse(q, "the host cannot wait for it", err);
-  if (rc != MF_OK) return rc;
+  int rc;
   if (!mf__queue_is_elsewhere(q)) {
-    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, q->backend->stream_synchronize(q->stream, err));
+    MF__CALL(rc, mf__enter_relaxed, q->backend, q->ordinal, err, synchronize_inside(q, err));
     return rc;
   }
   rc = mf__queue_record_event(q, &event, NULL, err);
@@ -237,19 +244,26 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
   return rc;
 }
 
-static int wait_inside(const mf__queue *on, const mf__queue *other, mf_error *err) {
+/* Asks about captures last, because another thread may begin one while an event is made. */
+static int wait_by(void *event, const mf__queue *on, const mf__queue *other, mf_error *err) {
   const mf__queue named = mf__queue_named(other);
   bool needed;
-  void *event;
   int rc = check_captures(on, other, &needed, err);
-  if (rc != MF_OK || !needed) return rc;
-  if (on->ordinal == named.ordinal && on->stream == named.stream && on->thread == named.thread) return MF_OK;
-  rc = mf__event_take(other->backend, other->ordinal, &event, err);
-  if (rc != MF_OK) return rc;
+  if (rc != MF_OK || !needed || event == NULL) return rc;
   MF__CALL(rc, mf__enter, named.backend, named.ordinal, err, named.backend->event_record(event, named.stream, err));
   /* A wait is for the last record of the event at the time of the call, so that the event may be recorded anew at once
    * (CUDA Driver API, Event Management, cuEventRecord). */
-  if (rc == MF_OK) rc = wait_at(on, event, err);
+  return rc == MF_OK ? wait_at(on, event, err) : rc;
+}
+
+static int wait_inside(const mf__queue *on, const mf__queue *other, mf_error *err) {
+  const mf__queue named = mf__queue_named(other);
+  void *event;
+  if (on->ordinal == named.ordinal && on->stream == named.stream && on->thread == named.thread)
+    return wait_by(NULL, on, other, err);
+  int rc = mf__event_take(other->backend, other->ordinal, &event, err);
+  if (rc != MF_OK) return rc;
+  rc = wait_by(event, on, other, err);
   mf__event_give(other->backend, other->ordinal, event);
   return rc;
 }

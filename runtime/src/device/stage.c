@@ -111,13 +111,6 @@ static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nb
   return rc;
 }
 
-/* While another thread captures a blocking stream, work on the legacy stream would break that capture. It may have
- * begun since the last part: the host's part of one takes a while. */
-static int ask_capture(const mf__queue *on, mf_error *err) {
-  uint64_t id;
-  return on->stream == MF_STREAM_DEFAULT ? on->backend->stream_capture(on->stream, &id, err) : MF_OK;
-}
-
 /* The host's part, by several threads. The sizes are those that were fastest on the machine of docs/gpu.md. */
 
 #define HELPERS_MAX 7
@@ -235,7 +228,7 @@ static int upload(const mf__queue *on, const mf__stage_job *job, crew *c, mf_err
     rc = buffer_ready(on, b, err);
     if (rc == MF_OK) {
       crew_move(c, at, n, b->data);
-      rc = ask_capture(on, err);
+      rc = mf__legacy_check(on, err); /* the host's part took a while */
     }
     if (rc == MF_OK) rc = buffer_queue(on, b, job->device + at, n, true, err);
     buffer_give(r, b);
@@ -259,7 +252,7 @@ static int flight_fill(const mf__queue *on, const mf__stage_job *job, flight *f,
     buffer *b = buffer_take(r, f->count == 0);
     if (b == NULL) return MF_OK;
     int rc = buffer_ready(on, b, err);
-    if (rc == MF_OK) rc = ask_capture(on, err);
+    if (rc == MF_OK) rc = mf__legacy_check(on, err);
     if (rc == MF_OK) rc = buffer_queue(on, b, job->device + f->queued, n, false, err);
     if (rc != MF_OK) {
       buffer_give(r, b);
