@@ -95,6 +95,42 @@ static void a_capture_is_left_whole(void **state) {
   gl_delete_texture(texture);
 }
 
+static mf_stream blocking;
+
+static void capture_now(void *unused) {
+  (void)unused;
+  other_capture(0, blocking);
+}
+
+static void capture_soon(void *unused) {
+  (void)unused;
+  sim_ask_at("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode", 1, capture_now, NULL);
+}
+
+/* As on another thread, when the pixels are on their way to the device: to map the texture on the legacy stream would
+ * break it. */
+static void a_capture_that_begins_meanwhile_stays_whole(void **state) {
+  (void)state;
+  const unsigned texture = new_texture(rgba8, 0);
+  mf_gl_texture *x = opened(texture, 0);
+  mf_tensor *host = picture((DLDevice){kDLCPU, 0}, rgba8, HEIGHT, WIDTH);
+  blocking = other_stream(0, true);
+  fill(host, 3);
+  up(x, host, MF_STREAM_DEFAULT);
+  synchronize(0);
+  sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", 1, capture_soon, NULL);
+  REFUSED(mf_gl_texture_upload(x, host, 0, 0, MF_STREAM_DEFAULT, &err), MF_ECAPTURE, "legacy");
+  assert_true(other_capture_is_whole(0, blocking));
+  other_graph_end(0, other_capture_end(0, blocking));
+  up(x, host, MF_STREAM_DEFAULT);
+  memset(pixels, 3, WIDTH * HEIGHT * 4);
+  expect_texture(texture, rgba8);
+  mf_tensor_release(host);
+  OK(mf_gl_texture_close(x, &err));
+  other_stream_end(blocking);
+  gl_delete_texture(texture);
+}
+
 /* Each driver call on the way fails once: OpenGL has the texture back, nothing is left, and the next one succeeds. */
 static void each_failing_call(void **state) {
   (void)state;
@@ -289,7 +325,8 @@ static void a_trim_and_a_fork_leave_it_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      SPEC(misuse), SPEC(a_capture_is_left_whole), SPEC(each_failing_call), SPEC(the_first_failure_is_told),
+      SPEC(misuse), SPEC(a_capture_is_left_whole), SPEC(a_capture_that_begins_meanwhile_stays_whole),
+      SPEC(each_failing_call), SPEC(the_first_failure_is_told),
       SPEC(no_memory), SPEC(no_memory_on_a_new_thread), SPEC(of_two_threads_one_has_it),
       SPEC(a_trim_and_a_fork_leave_it_alone),
   };

@@ -73,14 +73,19 @@ static int queue_copy(const move *m, const mf__array *image, mf_error *err) {
   return rc;
 }
 
+/* To bring the pixels to the device may have taken long. */
+static int map_inside(const move *m, mf__array *image, mf_error *err) {
+  const mf__gl_resource *gl = &m->texture->gl;
+  const int rc = mf__legacy_check(&m->on, err);
+  return rc == MF_OK ? gl->device.backend->graphics_map_array(gl->handle, m->on.stream, image, err) : rc;
+}
+
 /* Whatever fails in between, OpenGL gets the texture back; the first failure is told. */
 static int copy(const move *m, mf_error *err) {
   const mf__gl_resource *gl = &m->texture->gl;
-  const mf__backend *backend = gl->device.backend;
   mf__array image;
   int rc;
-  MF__CALL(rc, mf__enter_relaxed, backend, gl->device.ordinal, err,
-           backend->graphics_map_array(gl->handle, m->on.stream, &image, err));
+  MF__CALL(rc, mf__enter_relaxed, gl->device.backend, gl->device.ordinal, err, map_inside(m, &image, err));
   if (rc != MF_OK) return rc;
   rc = fit_check(m, &image, err);
   if (rc == MF_OK && !m->t->empty) rc = queue_copy(m, &image, err);
