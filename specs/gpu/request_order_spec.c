@@ -432,6 +432,46 @@ static void what_is_borrowed_may_be_written(void **state) {
   each_seed(write_what_is_borrowed);
 }
 
+/* Managed memory that is labelled as a GPU's is filled, copied and converted on that GPU's current stream, which a
+ * capture may be of, and not where it was made. */
+static void what_is_labelled_as_a_gpus_is_used_there(void **state) {
+  (void)state;
+  needs_simulator();
+  needs_devices(2);
+  if (other_managed_type() == 0) return;
+  const DLDevice second = gpu(1);
+  const mf_request there = {.device = second};
+  int64_t count = NBYTES;
+  DLTensor like = {.device = managed(), .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &count};
+  mf_tensor *made[2], *labelled[2];
+  for (int i = 0; i < 2; i++) {
+    OK(mf_tensor_create(&like, 0, &made[i], &err));
+    OK(mf_tensor_to(made[i], &there, &labelled[i], &err));
+    fill(made[i], 1);
+  }
+  synchronize(0);
+  synchronize(1);
+  const mf_stream s = other_stream(1, false);
+  OK(mf_stream_swap(&second, s, NULL, &err));
+  other_capture(1, s);
+  fill(labelled[0], 3);
+  OK(mf_tensor_copy(labelled[1], labelled[0], &err));
+  assert_true(other_capture_is_whole(1, s));
+  void *graph = other_capture_end(1, s);
+  OK(mf_tensor_acquire(labelled[1], MF_STREAM_HOST, MF_READ, &err));
+  assert_int_equal(*(const unsigned char *)data_of(labelled[1]), 1); /* it is in the graph, which has not run */
+  other_launch(1, graph, s);
+  other_sync(1, s);
+  OK(mf_stream_swap(&second, MF_STREAM_DEFAULT, NULL, &err));
+  expect_filled(labelled[1], 3);
+  for (int i = 0; i < 2; i++) {
+    mf_tensor_release(labelled[i]);
+    mf_tensor_release(made[i]);
+  }
+  other_graph_end(1, graph);
+  other_stream_end(s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_wait_that_fails_is_no_use),
@@ -447,6 +487,7 @@ int main(void) {
       SPEC(a_consumer_on_the_cpu_finds_it_ready),
       SPEC(a_consumer_that_is_done_may_end_its_stream),
       SPEC(what_is_borrowed_may_be_written),
+      SPEC(what_is_labelled_as_a_gpus_is_used_there),
   };
   return RUN(tests);
 }

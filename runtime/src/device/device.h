@@ -421,7 +421,7 @@ int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__que
 #define MF__SMALL_NBYTES (INT64_C(64) << 10)
 
 /* The given queue if it is one of the memory's device, else that device's current one. */
-mf__queue mf__queue_for(const mf__record *a, const mf__queue *on);
+mf__queue mf__queue_for(const mf_tensor *t, const mf__queue *on);
 /* A compact tensor like t, in memory of the queue's device or pinned for it. */
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err);
 /* Between memories that the queue's driver knows, which do not overlap; kernels and few driver copies. *undone, false

@@ -9,11 +9,11 @@
 /* Below this, the driver's pitched copies are slower than a kernel in any case. */
 #define RUN_MIN 64
 
-/* Pinned and managed memory is used on any device's streams. */
-mf__queue mf__queue_for(const mf__record *a, const mf__queue *on) {
-  const mf__device device = {.backend = a->backend, .space = MF__DEVICE, .ordinal = a->ordinal};
+/* Pinned and managed memory is used on any device's streams: where none is asked for, on those of its label. */
+mf__queue mf__queue_for(const mf_tensor *t, const mf__queue *on) {
+  const mf__device device = mf__tensor_device(t);
   const bool fits =
-      on != NULL && on->backend == a->backend && (a->space != MF__DEVICE || on->ordinal == a->ordinal);
+      on != NULL && on->backend == device.backend && (device.space != MF__DEVICE || on->ordinal == device.ordinal);
   return fits ? *on : mf__queue_current(&device);
 }
 

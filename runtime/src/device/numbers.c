@@ -120,7 +120,7 @@ static int cast_on_device(mf_tensor *dst, const mf_tensor *src, const mf__number
   const bool there = !mf__tensor_on_host(src), repeats = mf__walk_repeats(&dst->dl);
   mf__queue on = mf__transfer_queue(dst, src, NULL);
   bool has;
-  if (there && !reaches(&on, src)) on = mf__queue_for(mf__tensor_record(src), NULL);
+  if (there && !reaches(&on, src)) on = mf__queue_for(src, NULL);
   int rc = find_kernel(&on, n, &has, err);
   if (rc != MF_OK) return rc;
   if (!has) return cast_by_host(dst, src, err);

@@ -81,7 +81,7 @@ static int peer_flat(const mf__queue *on, const mf__plan *p, mf_tensor *dst, con
 
 /* Makes the source contiguous on its device first, if it is not, by a temporary, which no capture may use. */
 static int peer_from(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__queue there = mf__queue_for(mf__tensor_record(src), on);
+  const mf__queue there = mf__queue_for(src, on);
   mf_tensor *packed;
   mf__plan p;
   mf__plan_make(&p, dst, src);
@@ -227,7 +227,7 @@ static bool is_bytes(const mf_tensor *dst, const mf_tensor *src) {
 
 mf__queue mf__transfer_queue(const mf_tensor *dst, const mf_tensor *src, const mf__queue *on) {
   const mf__record *to = mf__tensor_record(dst), *from = mf__tensor_record(src);
-  return mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? from : to, on);
+  return mf__queue_for(to == NULL || (on_device(from) && !on_device(to)) ? src : dst, on);
 }
 
 int mf__transfer(mf_tensor *dst, const mf_tensor *src, const mf__queue *on, mf_error *err) {
@@ -299,7 +299,7 @@ static int fill_part_bytes(const mf__queue *on, mf_tensor *dst, const void *slot
 #define FILLS_MAX 8
 
 int mf__transfer_fill(mf_tensor *dst, const void *slot, mf_error *err) {
-  const mf__queue q = mf__queue_for(mf__tensor_record(dst), NULL);
+  const mf__queue q = mf__queue_for(dst, NULL);
   mf__plan p;
   if (is_part_byte(dst)) return fill_part_bytes(&q, dst, slot, err);
   mf__plan_make(&p, dst, NULL);
