@@ -236,6 +236,7 @@ void sim_threads_listen(void); /* to the library that is preloaded for it, if it
 void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 
 /* fault.c */
+int sim_fault_add(const char *rules); /* sim_fail, within the lock */
 bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
 
 /* core.c: runs what is the program's own inside of a call, without the lock */

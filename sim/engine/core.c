@@ -110,7 +110,7 @@ static void configure(void) {
   sim_script_open(setting("SIM_LINES", 0));
   if (sim_conf.separate_threads) sim_threads_listen();
   const char *rules = getenv("SIM_FAIL");
-  if (rules != NULL && sim_fail(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
+  if (rules != NULL && sim_fault_add(rules) != 0) fprintf(stderr, "sim: SIM_FAIL=%s is not a list of rules\n", rules);
 }
 
 void sim_lock(void) {

@@ -61,17 +61,24 @@ static bool parse(char *text, fault *f) {
   return how == NULL || parse_how(how, &f->how);
 }
 
-static int add_rules(const char *text) {
+/* Adds all rules or none. */
+int sim_fault_add(const char *text) {
   char copy[1024], *save = NULL;
+  fault added[MAX_RULES];
+  size_t n = 0;
   if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy) return -1;
   for (char *rule = strtok_r(copy, ", ", &save); rule != NULL; rule = strtok_r(NULL, ", ", &save))
-    if (nrules == MAX_RULES || !parse(rule, &rules[nrules++])) return -1;
+    if (nrules + n == MAX_RULES || !parse(rule, &added[n++])) return -1;
+  memcpy(rules + nrules, added, n * sizeof *added);
+  nrules += n;
   return 0;
 }
 
-/* No lock: it also runs while the settings are read, when nobody else can be here. */
 int sim_fail(const char *text) {
-  return add_rules(text);
+  sim_lock();
+  const int rc = sim_fault_add(text);
+  sim_unlock();
+  return rc;
 }
 
 static bool strikes_now(fault *f, const sim_counter *counter, uint64_t number) {

@@ -1,4 +1,6 @@
 /* fault_spec.c: calls that fail on demand, names that are missing, drivers that are old. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,11 +116,46 @@ static void a_call_that_gives_back_does_so_though_it_fails(void **state) {
 
 static void a_rule_that_is_none_is_refused(void **state) {
   (void)state;
-  static const char *const wrong[] = {"cuInit", "cuInit:x", "cuInit:0", ":1", "cuInit:1:maybe", "#:1"};
+  static const char *const wrong[] = {"cuInit", "cuInit:x",       "cuInit:0",    ":1",
+                                      "*@1:0",  "cuInit:1:maybe", "#:1",         "*:2, *@1:x"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    CUdeviceptr p = 0;
     assert_int_equal(sim_fail(wrong[i]), -1);
-    sim_reset();
+    OK(cuMemAlloc_v2(&p, NBYTES)); /* nothing of it was taken */
+    assert_true(p != 0);
+    OK(cuMemFree_v2(p));
   }
+  assert_int_equal(sim_faults(), 0);
+}
+
+enum { MANY = 20000 };
+static _Atomic bool over;
+
+static void *adds_rules(void *arg) {
+  (void)arg;
+  for (int i = 0; !atomic_load(&over); i++) {
+    if (i % 60 == 0) sim_reset();
+    if (sim_fail("*@1000000:2") != 0) abort();
+  }
+  return NULL;
+}
+
+/* A rule that was read while half of it stood there skipped a call, which answered success. */
+static void another_thread_may_add_rules_at_any_time(void **state) {
+  (void)state;
+  pthread_t thread;
+  atomic_store(&over, false);
+  assert_int_equal(pthread_create(&thread, NULL, adds_rules, NULL), 0);
+  for (int i = 0; i < MANY; i++) {
+    CUcontext current = NULL;
+    OK(cuCtxPushCurrent_v2(contexts[1]));
+    OK(cuCtxGetCurrent(&current));
+    assert_ptr_equal(current, contexts[1]);
+    OK(cuCtxPopCurrent_v2(NULL));
+  }
+  atomic_store(&over, true);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  sim_reset();
 }
 
 /* The settings are read once, so each setting needs a process: this program again. */
@@ -289,7 +326,8 @@ int main(int argc, char **argv) {
       SPEC(a_named_call_fails_once), SPEC(the_third_call_fails_or_all_from_then_on), SPEC(a_sticky_error_stays),
       SPEC(a_lost_device_leaves_the_other_alone),
       SPEC(an_error_can_come_late), SPEC(a_call_that_gives_back_does_so_though_it_fails),
-      SPEC(a_rule_that_is_none_is_refused), SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
+      SPEC(a_rule_that_is_none_is_refused), SPEC(another_thread_may_add_rules_at_any_time),
+      SPEC(settings_choose_the_driver), SPEC(a_leak_decides_the_exit_status),
       SPEC(names_that_are_not_there_are_not_found), SPEC(there_are_no_tables_of_hidden_functions),
       SPEC(what_is_asked_for_must_make_sense),
       SPEC(names_are_found_in_the_version_that_was_asked_for), SPEC(calls_are_counted)};
