@@ -17,7 +17,7 @@
 static const char program[] = "moonferry sim";
 
 enum { HELP, SETUP, DEVICE, SEED, SEEDS, REPORT, DEVICES, MEMORY, FAIL, MISSING, VERSION, LOG, STRICT,
-  NO_LEDGER, OF, LINES, KERNELS, COUNT };
+  NO_LEDGER, OF, FAIL_OF, LINES, KERNELS, COUNT };
 static const char *const runtimes[] = {"libcudart.so.12", "libcudart.so.13"};
 
 static cli_option options[COUNT] = {
@@ -39,6 +39,8 @@ static cli_option options[COUNT] = {
                 UINT64_MAX, NULL, 0},
     [FAIL] = {"--fail", "RULES", "calls that fail: CALL:STATUS, CALL@K:STATUS (its Kth call), #N:STATUS, *:STATUS,\n"
               "then perhaps :once, :on, :sticky or :late; separated by commas", CLI_WORD, "SIM_FAIL", 0, 0, NULL, 0},
+    [FAIL_OF] = {"--fail-of", "PATH", "only calls from a library whose path contains PATH fail, and are counted for @K",
+                 CLI_WORD, "SIM_FAIL_OF", 0, 0, NULL, 0},
     [MISSING] = {"--missing", "NAMES", "driver functions that do not exist, separated by commas", CLI_WORD,
                  "SIM_MISSING", 0, 0, NULL, 0},
     [VERSION] = {"--driver-version", "V", "version that the driver reports, such as 12040; newer calls are hidden",

@@ -237,7 +237,7 @@ void sim_hide(const char *symbol); /* from now on dlsym does not find it */
 
 /* fault.c */
 int sim_fault_add(const char *rules); /* sim_fail, within the lock */
-bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw);
+bool sim_fault_strikes(const sim_counter *counter, const sim_place *place, int *raw);
 
 /* core.c: runs what is the program's own inside of a call, without the lock */
 bool sim_is_on_behalf(void); /* a library between the program and the driver makes this thread's calls */
@@ -293,6 +293,8 @@ bool sim_journal_kept(void);
 void sim_found(sim_kind kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool sim_found_pair(sim_kind kind, const sim_place *a, const sim_place *b);
 bool sim_ledger_counts(const sim_place *made); /* whether the ledger is about what this caller made */
+/* Whether the call came from the library that this setting names; without the setting, from any. */
+bool sim_place_is_of(const sim_place *p, const char *setting);
 const char *sim_place_text(const sim_place *p, char *out, size_t size);
 void sim_findings_reset(void);
 

@@ -2,7 +2,8 @@
  *
  * Invariant: between sim_enter and sim_leave the calling thread holds the lock, except while it runs a
  * callback of the program or waits for another thread that does. It must not know what a call does. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -270,6 +271,13 @@ static sim_place place_of(const sim_counter *counter, void *caller) {
                      .caller = own ? caller : (void *)(uintptr_t)behalf.caller};
 }
 
+bool sim_place_is_of(const sim_place *p, const char *setting) {
+  const char *library = getenv(setting);
+  Dl_info info;
+  if (library == NULL || *library == '\0') return true;
+  return p->caller != NULL && dladdr(p->caller, &info) != 0 && strstr(info.dli_fname, library) != NULL;
+}
+
 bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   sim_hooks_run(counter->name);
   sim_lock();
@@ -282,7 +290,7 @@ bool sim_enter(sim_call *c, sim_counter *counter, void *caller, unsigned how) {
   if (refused(c)) return true;
   c->raw = 0;
   const bool ends = (how & SIM_ENTER_ENDS) != 0;
-  if (sim_fault_strikes(counter, c->place.number, &c->raw)) return !ends;
+  if (sim_fault_strikes(counter, &c->place, &c->raw)) return !ends;
   const bool elsewhere = (how & SIM_ENTER_ELSEWHERE) != 0 && !sim_conf.sticky_process;
   if ((how & SIM_ENTER_ALWAYS) != 0 || elsewhere || verdict_of_current() == SIM_OK) return false;
   c->raw = sim_stuck_code();

@@ -101,10 +101,11 @@ static bool apply(fault *f, int *raw) {
   return true;
 }
 
-bool sim_fault_strikes(const sim_counter *counter, uint64_t number, int *raw) {
+bool sim_fault_strikes(const sim_counter *counter, const sim_place *place, int *raw) {
   late = 0;
+  if (nrules == 0 || !sim_place_is_of(place, "SIM_FAIL_OF")) return false;
   for (size_t i = 0; i < nrules; i++)
-    if (strikes_now(&rules[i], counter, number) && apply(&rules[i], raw)) return true;
+    if (strikes_now(&rules[i], counter, place->number) && apply(&rules[i], raw)) return true;
   return false;
 }
 

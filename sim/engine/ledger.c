@@ -123,12 +123,8 @@ const char *sim_finding(size_t i) {
   return text;
 }
 
-/* Everything, or what SIM_LEDGER_OF names. */
 bool sim_ledger_counts(const sim_place *made) {
-  const char *only = getenv("SIM_LEDGER_OF");
-  Dl_info info;
-  if (only == NULL || *only == '\0') return true;
-  return made->caller != NULL && dladdr(made->caller, &info) != 0 && strstr(info.dli_fname, only) != NULL;
+  return sim_place_is_of(made, "SIM_LEDGER_OF");
 }
 
 static int64_t left_objects(sim_type type) {

@@ -35,7 +35,7 @@ def test_help_and_version():
 def test_the_page_has_every_option_and_the_example_as_it_is():
     page = (ROOT / "docs" / "sim.md").read_text()
     options = re.findall(r"^  (--[a-z-]+(?: \S+)?)  ", moonferry("sim", "--help").stdout, re.MULTILINE)
-    assert len(options) == 16
+    assert len(options) == 17
     for option in options:
         shown = option.replace("|", "\\|")
         assert option == "--help" or f"| `{shown}` |" in page, option
@@ -342,6 +342,7 @@ def test_options_become_settings_and_go_before_them(sim):
     got = environment_of(  # rules that meet nothing are findings under --strict
         sim, "--seed=0x10", "--devices", "5", "--memory", "2M", "--fail", "cuMemAlloc@2:2:on", "--missing=cuA,cuB",
         "--driver-version", "12040", "--log", "log", "--strict", "--no-ledger", "--ledger-of", "mine", "--lines", "0",
+        "--fail-of", "mine",
         SIM_DEVICES="3", SIM_SEED="1", status=1,
     )  # fmt: skip
     assert {k: v for k, v in got.items() if k.startswith("SIM_") and k != "SIM_JOURNAL"} == {
@@ -349,6 +350,7 @@ def test_options_become_settings_and_go_before_them(sim):
         "SIM_DEVICES": "5",
         "SIM_MEMORY": "2097152",
         "SIM_FAIL": "cuMemAlloc@2:2:on",
+        "SIM_FAIL_OF": "mine",
         "SIM_MISSING": "cuA,cuB",
         "SIM_DRIVER_VERSION": "12040",
         "SIM_LOG": os.path.realpath(sim.folder) + "/log",

@@ -164,6 +164,13 @@ def test_the_ledger_can_be_of_one_library(sim):
     assert sim.python(leak, "--ledger-of", "libelsewhere").returncode == 0
 
 
+def test_failures_can_be_of_one_library(sim):
+    asks = "print(drv.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), SIZE(96)))\n" * 2
+    for library, answers in (("libelsewhere", ["0", "0"]), ("libffi", ["0", "2"])):
+        done = sim.python(asks, "--no-ledger", "--fail", "cuMemAlloc@2:2", "--fail-of", library)
+        assert done.stdout.split() == answers, library
+
+
 def test_misuse_is_reported(sim):
     done = sim.python("assert drv.cuStreamSynchronize(ctypes.c_void_p(0x1234)) != 0\nend()\n")
     assert done.returncode == 1
