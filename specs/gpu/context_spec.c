@@ -255,6 +255,26 @@ static void the_context_is_restored_whatever_was_done(void **state) {
   come_back();
 }
 
+/* Where the program has none, nothing is popped. */
+static void of_no_context_none_is_popped(void **state) {
+  mf__entered before;
+  (void)state;
+  needs_simulator();
+  OK(gpu->enter(0, &before, &err));
+  gpu->leave(&before);
+  assert_null(driver_current());
+  sim_ask_fail("cuCtxPushCurrent:999:once,cuCtxGetCurrent@2:999:once");
+  FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+  sim_ask_reset();
+  OK(gpu->enter(0, &before, &err));
+  sim_ask_fail("cuCtxPopCurrent:999:once,cuCtxGetCurrent@1:999:once");
+  gpu->leave(&before);
+  assert_int_equal(sim_ask_faults(), 2);
+  assert_int_equal(sim_ask_findings(), 0);
+  sim_ask_reset();
+  assert_null(driver_current());
+}
+
 /* The driver does not even say which context is current: what the caller has below its own stays, too. */
 static void unknown_contexts_are_not_dropped(void **state) {
   int (*at)(const char *, uint64_t, void (*)(void *), void *);
@@ -339,6 +359,7 @@ int main(void) {
       SPEC(a_failure_without_words_is_told_all_the_same),
       SPEC(a_device_that_another_library_has_reset_says_so),
       SPEC(the_context_is_restored_whatever_was_done),
+      SPEC(of_no_context_none_is_popped),
       SPEC(unknown_contexts_are_not_dropped),
 #endif
       SPEC(threads_have_their_own_device),

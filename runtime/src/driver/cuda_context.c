@@ -139,10 +139,12 @@ void mf__cuda_context_forget(mf__cuda_device *d) {
 static void restore(CUcontext wanted) {
   CUcontext current = NULL, popped = NULL;
   if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  (void)mf__cu.cuCtxPopCurrent(&popped);
-  if (popped != NULL && popped == wanted) (void)mf__cu.cuCtxPushCurrent(wanted);
-  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  (void)mf__cu.cuCtxSetCurrent(wanted);
+  if (wanted != NULL) {
+    (void)mf__cu.cuCtxPopCurrent(&popped);
+    if (popped == wanted) (void)mf__cu.cuCtxPushCurrent(wanted);
+    if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
+  }
+  (void)mf__cu.cuCtxSetCurrent(wanted); /* NULL pops, if there is anything */
 }
 
 /* Whoever resets a device destroys the context that the whole process shares, and all that is in it. */

@@ -1,0 +1,496 @@
+/* chance_spec.c: programs at random whose every value is known: tensors of both GPUs, of pinned and managed memory and of
+ * the host, views of them, casts, other libraries' work, captured copies, trims, streams; by one thread and by several,
+ * each with tensors of its own; with driver calls that fail now and then. What failed is told, and with the failure that
+ * was asked for; what is not told to have failed holds the values that it must; nothing is unordered, nothing is left. */
+#include <pthread.h>
+#include <sched.h>
+
+#include "device.h"
+
+enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3, ROWS = 9, COLUMNS = 14 };
+enum { CELLS = ROWS * COLUMNS, STEPS = 150, LONG_MS = 5000, TRIES = 100, MOST_CALLS = 24, MOST_RULES = 60 };
+
+static const DLDataType dtypes[] = {{kDLUInt, 8, 1}, {kDLInt, 32, 1}, {kDLUInt, 16, 1}};
+
+/* A tensor of ROWS x COLUMNS, and what it must hold: numbers that each dtype has. */
+typedef struct item {
+  mf_tensor *t;
+  int32_t values[CELLS];
+  int graphs; /* that use it, so that it stays */
+} item;
+
+/* Every ${step}th row and column from the first of each on, or the last ones first. */
+typedef struct window {
+  int64_t first[2], step[2];
+} window;
+
+typedef struct graph {
+  void *launches; /* NULL: none */
+  item *dst, *src;
+  window to, from;
+  int64_t shape[2];
+  mf_tensor *dst_view, *src_view;
+  int gpu;
+} graph;
+
+typedef struct actor {
+  uint64_t random;
+  bool alone, failing;
+  item items[NITEMS];
+  graph graphs[NGRAPHS];
+  DLManagedTensorVersioned *given[NGIVEN];
+  mf_stream streams[NGPUS][NOWN];
+  mf_error err;
+  char wrong[600];
+  int step;
+} actor;
+
+static _Atomic int64_t told; /* failures that somebody was told of, in one program */
+/* How much of what the specs are for has happened, in all programs of one. */
+static _Atomic int64_t steps, launched, failed;
+static _Atomic int rules;    /* that the simulator was given */
+
+static int gpus(void) {
+  return other_devices() < NGPUS ? other_devices() : NGPUS;
+}
+
+static uint64_t below(actor *a, uint64_t n) {
+  return random_of(&a->random) % n;
+}
+
+static bool on_gpu(const mf_tensor *t) {
+  return mf_tensor_dltensor(t)->device.device_type == (DLDeviceType)other_device_type();
+}
+
+static int gpu_of(const mf_tensor *t) {
+  return mf_tensor_dltensor(t)->device.device_id;
+}
+
+/* Failures */
+
+enum { ASKED_FOR = 999 };
+
+static void let_one_fail(actor *a) {
+  char rule[40];
+  if (!a->failing || below(a, 3) != 0 || ++rules > MOST_RULES) return;
+  (void)snprintf(rule, sizeof rule, "*@%llu:%d:once", (unsigned long long)below(a, MOST_CALLS) + 1, ASKED_FOR);
+  sim_ask_fail(rule);
+}
+
+/* A failure that was asked for, or a call that waits for the end of another thread's capture. */
+static bool excused(const actor *a, int rc) {
+  if (rc == MF_ECAPTURE) return !a->alone;
+  if (!a->failing || a->err.driver_code != ASKED_FOR) return false;
+  told++;
+  failed++;
+  return true;
+}
+
+/* Says what is wrong, unless it is excused: then 1. */
+static int outcome(actor *a, int rc, const char *what) {
+  if (rc == MF_OK) return 0;
+  if (excused(a, rc)) return 1;
+  (void)snprintf(a->wrong, sizeof a->wrong, "step %d: %s: %s: %s", a->step, what, a->err.call, a->err.message);
+  return -1;
+}
+
+static int never(actor *a, const char *what) {
+  (void)snprintf(a->wrong, sizeof a->wrong, "step %d: never succeeds: %s: %s", a->step, what, a->err.message);
+  return -1;
+}
+
+/* Tries until it succeeds. */
+#define INSIST(a, result, call)                                                             \
+  do {                                                                                      \
+    (result) = 1;                                                                           \
+    for (int try_ = 0; (result) == 1 && try_ < TRIES; try_++) {                             \
+      (result) = outcome(a, call, #call);                                                   \
+      if ((result) == 1) sched_yield();                                                     \
+    }                                                                                       \
+    if ((result) == 1) (result) = never(a, #call);                                          \
+  } while (0)
+
+/* Windows */
+
+static window any_window(actor *a, const int64_t *shape) {
+  static const int64_t whole[] = {ROWS, COLUMNS};
+  window w;
+  for (int i = 0; i < 2; i++) {
+    const int64_t last = shape[i] - 1;
+    w.step[i] = last == 0 ? 1 : 1 + (int64_t)below(a, (uint64_t)((whole[i] - 1) / last));
+    const int64_t reach = last * w.step[i];
+    w.first[i] = (int64_t)below(a, (uint64_t)(whole[i] - reach));
+    if (below(a, 3) != 0) continue;
+    w.first[i] += reach;
+    w.step[i] = -w.step[i];
+  }
+  return w;
+}
+
+static int64_t cell(const window *w, int64_t row, int64_t column) {
+  return (w->first[0] + row * w->step[0]) * COLUMNS + w->first[1] + column * w->step[1];
+}
+
+static int view(actor *a, const item *x, const window *w, const int64_t *shape, mf_tensor **out) {
+  mf_index at[2];
+  for (int i = 0; i < 2; i++) {
+    const int64_t stop = w->first[i] + shape[i] * w->step[i];
+    at[i] = (mf_index){.kind = MF_INDEX_SLICE, .start = w->first[i], .stop = stop < 0 ? MF_INDEX_NONE : stop,
+                       .step = w->step[i]};
+  }
+  return outcome(a, mf_tensor_index(x->t, at, 2, out, &a->err), "view");
+}
+
+static void model_copy(item *dst, const window *to, const item *src, const window *from, const int64_t *shape) {
+  int32_t taken[CELLS];
+  for (int64_t r = 0, n = 0; r < shape[0]; r++)
+    for (int64_t c = 0; c < shape[1]; c++) taken[n++] = src->values[cell(from, r, c)];
+  for (int64_t r = 0, n = 0; r < shape[0]; r++)
+    for (int64_t c = 0; c < shape[1]; c++) dst->values[cell(to, r, c)] = taken[n++];
+}
+
+/* Values */
+
+static int32_t value_of(const mf_tensor *host, int64_t i) {
+  const unsigned char *p = data_of(host);
+  const int nbytes = mf_tensor_dltensor(host)->dtype.bits / 8;
+  int32_t wide = 0;
+  uint16_t half;
+  memcpy(&half, p + i * nbytes, nbytes < 2 ? 1 : 2);
+  if (nbytes == 4) memcpy(&wide, p + i * 4, 4);
+  return nbytes == 4 ? wide : nbytes == 2 ? half : p[i];
+}
+
+static int check_item(actor *a, const item *x) {
+  const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS};
+  mf_tensor *host;
+  int rc;
+  INSIST(a, rc, mf_tensor_to(x->t, &on_host, &host, &a->err));
+  if (rc != 0) return -1;
+  for (int64_t i = 0; rc == 0 && i < CELLS; i++) {
+    if (value_of(host, i) == x->values[i]) continue;
+    (void)snprintf(a->wrong, sizeof a->wrong, "step %d: cell %d of a tensor on %d:%d is %d, not %d", a->step, (int)i,
+                   (int)mf_tensor_dltensor(x->t)->device.device_type, gpu_of(x->t), value_of(host, i), x->values[i]);
+    rc = -1;
+  }
+  mf_tensor_release(host);
+  return rc;
+}
+
+/* What a failed call has written, nobody knows. */
+static int fill_whole(actor *a, item *x) {
+  const mf_scalar v = {.kind = MF_KIND_UINT, .u = below(a, 200)};
+  int rc;
+  INSIST(a, rc, mf_tensor_fill(x->t, &v, &a->err));
+  for (int i = 0; i < CELLS; i++) x->values[i] = (int32_t)v.u;
+  return rc;
+}
+
+/* Steps: each returns -1 for what must not be */
+
+static int drop(actor *a, item *x) {
+  const int rc = below(a, 2) == 0 ? check_item(a, x) : 0;
+  mf_tensor_release(x->t);
+  x->t = NULL;
+  return rc;
+}
+
+static DLDevice any_device(actor *a) {
+  const DLDevice all[] = {gpu(0), gpu(0), gpu(other_devices() > 1), pinned(), {kDLCPU, 0}, managed()};
+  return all[below(a, other_managed_type() == 0 ? 5 : 6)];
+}
+
+static int make(actor *a, item *x) {
+  static int64_t shape[] = {ROWS, COLUMNS};
+  const DLTensor like = {.device = any_device(a), .ndim = 2, .dtype = dtypes[below(a, COUNT(dtypes))], .shape = shape};
+  mf_tensor *t;
+  const int rc = outcome(a, mf_tensor_create(&like, 0, &t, &a->err), "create");
+  if (rc != 0) return rc;
+  if (x->t != NULL && drop(a, x) != 0) {
+    mf_tensor_release(t);
+    return -1;
+  }
+  x->t = t;
+  return fill_whole(a, x);
+}
+
+static int move(actor *a, item *x, item *to) {
+  const mf_request request = {.device = any_device(a), .copy = MF_COPY_ALWAYS};
+  mf_tensor *t;
+  if (to->graphs != 0 || to == x) return 0;
+  const int rc = outcome(a, mf_tensor_to(x->t, &request, &t, &a->err), "to");
+  if (rc != 0) return rc;
+  if (to->t != NULL && drop(a, to) != 0) {
+    mf_tensor_release(t);
+    return -1;
+  }
+  to->t = t;
+  memcpy(to->values, x->values, sizeof to->values);
+  return 0;
+}
+
+static int copy(actor *a, item *dst, item *src) {
+  const int64_t shape[] = {1 + (int64_t)below(a, ROWS), 1 + (int64_t)below(a, COLUMNS)};
+  const window to = any_window(a, shape), from = any_window(a, shape);
+  mf_tensor *dst_view, *src_view;
+  if (view(a, dst, &to, shape, &dst_view) != 0) return -1;
+  if (view(a, src, &from, shape, &src_view) != 0) {
+    mf_tensor_release(dst_view);
+    return -1;
+  }
+  const int rc = outcome(a, mf_tensor_astype(dst_view, src_view, &a->err), "copy");
+  mf_tensor_release(dst_view);
+  mf_tensor_release(src_view);
+  if (rc == 0) model_copy(dst, &to, src, &from, shape);
+  return rc == 1 ? fill_whole(a, dst) : rc;
+}
+
+static int put_one(actor *a, item *x) {
+  const mf_scalar v = {.kind = MF_KIND_UINT, .u = below(a, 200)};
+  const int64_t at[] = {(int64_t)below(a, ROWS), (int64_t)below(a, COLUMNS)};
+  const int rc = outcome(a, mf_tensor_put(x->t, at, 2, &v, &a->err), "put");
+  if (rc == 0) x->values[at[0] * COLUMNS + at[1]] = (int32_t)v.u;
+  return rc == 1 ? fill_whole(a, x) : rc;
+}
+
+/* One byte for each cell. */
+static void written(item *x, int byte) {
+  for (int i = 0; i < CELLS; i++) x->values[i] = byte;
+}
+
+static bool is_bytes_on_gpu(const item *x) {
+  return on_gpu(x->t) && mf_tensor_dltensor(x->t)->dtype.bits == 8;
+}
+
+static int other_writes(actor *a, item *x) {
+  const int g = gpu_of(x->t), byte = (int)below(a, 200);
+  const mf_stream s = a->streams[g][below(a, NOWN)];
+  int rc;
+  INSIST(a, rc, mf_tensor_acquire(x->t, s, MF_WRITE, &a->err));
+  if (rc != 0) return -1;
+  other_fill(g, data_of(x->t), byte, CELLS, s);
+  written(x, byte);
+  if (below(a, 2) == 0) INSIST(a, rc, mf_tensor_record(x->t, s, MF_WRITE, &a->err));
+  return rc;
+}
+
+/* A consumer uses it at once, and lets go of it some time later. */
+static int give(actor *a, item *x) {
+  DLManagedTensorVersioned **place = &a->given[below(a, NGIVEN)];
+  const int g = gpu_of(x->t), byte = (int)below(a, 200);
+  const mf_request request = {.stream = a->streams[g][below(a, NOWN)]};
+  if (*place != NULL) (*place)->deleter(*place);
+  *place = NULL;
+  const int rc = outcome(a, mf_tensor_export_to(x->t, &request, place, &a->err), "export");
+  if (rc != 0) return rc;
+  other_fill(g, data_of(x->t), byte, CELLS, request.stream);
+  written(x, byte);
+  return 0;
+}
+
+static int upkeep(actor *a) {
+  const int g = (int)below(a, (uint64_t)gpus());
+  const DLDevice device = gpu(g);
+  const mf_stream s = a->streams[g][below(a, NOWN)], other = a->streams[g][below(a, NOWN)];
+  int32_t done;
+  switch (below(a, 8)) {
+    case 0: return outcome(a, mf_pools_trim((int32_t)below(a, 2), &a->err), "trim");
+    case 1: return outcome(a, mf_pool_trim(&device, &a->err), "trim of one");
+    case 2: return outcome(a, mf_stream_synchronize(&device, s, &a->err), "synchronize");
+    case 3: return outcome(a, mf_stream_query(&device, s, &done, &a->err), "query");
+    case 4: return outcome(a, mf_stream_wait(&device, s, &device, other, &a->err), "wait");
+    default: return outcome(a, mf_stream_swap(&device, s, NULL, &a->err), "swap");
+  }
+}
+
+/* Captured copies */
+
+static int end_graph(actor *a, graph *g) {
+  int rc = 0;
+  for (int i = 0; i < NOWN && rc >= 0; i++) {
+    const DLDevice device = gpu(g->gpu);
+    INSIST(a, rc, mf_stream_synchronize(&device, a->streams[g->gpu][i], &a->err)); /* it may be under way */
+  }
+  if (g->launches != NULL) other_graph_end(g->gpu, g->launches);
+  mf_tensor_release(g->dst_view);
+  mf_tensor_release(g->src_view);
+  g->dst->graphs--;
+  g->src->graphs--;
+  g->launches = NULL;
+  return rc;
+}
+
+static int launch(actor *a, graph *g) {
+  const mf_stream s = a->streams[g->gpu][below(a, NOWN)];
+  int rc;
+  INSIST(a, rc, mf_tensor_acquire(g->src->t, s, MF_READ, &a->err));
+  if (rc == 0) INSIST(a, rc, mf_tensor_acquire(g->dst->t, s, MF_WRITE, &a->err));
+  if (rc != 0) return -1;
+  other_launch(g->gpu, g->launches, s);
+  launched++;
+  model_copy(g->dst, &g->to, g->src, &g->from, g->shape);
+  INSIST(a, rc, mf_tensor_record(g->src->t, s, MF_READ, &a->err));
+  if (rc == 0) INSIST(a, rc, mf_tensor_record(g->dst->t, s, MF_WRITE, &a->err));
+  return rc;
+}
+
+/* Returns whether the graph has the copy. */
+static bool captured_copy(actor *a, graph *g, int *rc) {
+  const mf_stream s = a->streams[g->gpu][below(a, NOWN)];
+  const DLDevice device = gpu(g->gpu);
+  mf_stream before;
+  INSIST(a, *rc, mf_tensor_acquire(g->src->t, s, MF_READ, &a->err));
+  if (*rc == 0) INSIST(a, *rc, mf_tensor_acquire(g->dst->t, s, MF_WRITE, &a->err));
+  if (*rc == 0) INSIST(a, *rc, mf_stream_swap(&device, s, &before, &a->err));
+  if (*rc == 0) INSIST(a, *rc, mf_stream_synchronize(&device, s, &a->err)); /* the copy waits for nothing from before */
+  if (*rc != 0) return false;
+  other_capture(g->gpu, s);
+  const int copied = mf_tensor_astype(g->dst_view, g->src_view, &a->err);
+  *rc = copied == MF_ECAPTURE ? 1 : outcome(a, copied, "captured copy");
+  g->launches = other_capture_end(g->gpu, s);
+  int back;
+  INSIST(a, back, mf_stream_swap(&device, before, NULL, &a->err));
+  if (back != 0) *rc = back;
+  return *rc == 0;
+}
+
+static int capture(actor *a, graph *g, item *dst, item *src) {
+  int rc;
+  *g = (graph){.dst = dst, .src = src, .gpu = gpu_of(dst->t),
+               .shape = {1 + (int64_t)below(a, ROWS), 1 + (int64_t)below(a, COLUMNS)}};
+  g->to = any_window(a, g->shape);
+  g->from = any_window(a, g->shape);
+  if (view(a, dst, &g->to, g->shape, &g->dst_view) != 0) return -1;
+  if (view(a, src, &g->from, g->shape, &g->src_view) != 0) {
+    mf_tensor_release(g->dst_view);
+    return -1;
+  }
+  dst->graphs++;
+  src->graphs++;
+  if (captured_copy(a, g, &rc)) return 0;
+  return end_graph(a, g) < 0 || rc < 0 ? -1 : 0;
+}
+
+static int graph_step(actor *a, item *x, item *y) {
+  graph *g = &a->graphs[below(a, NGRAPHS)];
+  if (g->launches != NULL) return below(a, 3) != 0 ? launch(a, g) : end_graph(a, g);
+  if (x == y || !on_gpu(x->t) || !on_gpu(y->t) || gpu_of(x->t) != gpu_of(y->t)) return 0;
+  return capture(a, g, x, y);
+}
+
+/* Programs */
+
+static int step(actor *a) {
+  item *x = &a->items[below(a, NITEMS)], *y = &a->items[below(a, NITEMS)];
+  const uint64_t what = below(a, 20);
+  let_one_fail(a);
+  steps++;
+  if (x->t == NULL || (what == 0 && x->graphs == 0)) return make(a, x);
+  if (what < 3) return upkeep(a);
+  if (what == 3) return check_item(a, x);
+  if (what == 4) return put_one(a, x);
+  if (what == 5) return fill_whole(a, x);
+  if (what < 8) return is_bytes_on_gpu(x) ? other_writes(a, x) : 0;
+  if (what < 10) return is_bytes_on_gpu(x) ? give(a, x) : 0;
+  if (what == 10) return move(a, x, y);
+  if (y->t == NULL) return 0;
+  return what < 16 ? copy(a, x, y) : graph_step(a, x, y);
+}
+
+static int finish(actor *a) {
+  int rc = 0;
+  for (int i = 0; i < NGIVEN; i++)
+    if (a->given[i] != NULL) a->given[i]->deleter(a->given[i]);
+  for (int i = 0; i < NGRAPHS; i++)
+    if (a->graphs[i].launches != NULL && end_graph(a, &a->graphs[i]) != 0) rc = -1;
+  for (int i = 0; i < NITEMS; i++) {
+    if (a->items[i].t != NULL && rc == 0) rc = check_item(a, &a->items[i]);
+    mf_tensor_release(a->items[i].t);
+  }
+  for (int g = 0; g < gpus() && rc == 0; g++) {
+    const DLDevice device = gpu(g);
+    INSIST(a, rc, mf_stream_swap(&device, MF_STREAM_DEFAULT, NULL, &a->err));
+  }
+  return rc;
+}
+
+static void *act(void *arg) {
+  actor *a = arg;
+  int rc = 0;
+  for (a->step = 0; a->step < STEPS && rc >= 0; a->step++) rc = step(a);
+  a->failing = a->failing && rc >= 0;
+  return rc < 0 || finish(a) != 0 ? a : NULL;
+}
+
+/* A capture of a blocking stream forbids the legacy stream to all threads, those that have none of their own included. */
+static void open_streams(actor *a) {
+  for (int g = 0; g < gpus(); g++)
+    for (int i = 0; i < NOWN; i++) a->streams[g][i] = other_stream(g, a->alone && i == 0);
+}
+
+static void program(uint64_t seed, int nthreads, bool failing) {
+  static actor actors[NTHREADS];
+  pthread_t threads[NTHREADS];
+  const actor *wrong = NULL;
+  sim_ask_seed(seed);
+  told = 0;
+  rules = 0;
+  for (int i = 0; i < nthreads; i++) {
+    actors[i] = (actor){.random = seed_of(seed) * NTHREADS + (uint64_t)i, .alone = nthreads == 1, .failing = failing};
+    open_streams(&actors[i]);
+  }
+  for (int i = 0; i < nthreads; i++) assert_int_equal(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
+  for (int i = 0; i < nthreads; i++) {
+    void *one;
+    assert_int_equal(pthread_join(threads[i], &one), 0);
+    if (wrong == NULL) wrong = one;
+  }
+  if (wrong != NULL) fail_msg("seed %llu: %s", (unsigned long long)seed, wrong->wrong);
+  if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
+  assert_true(told <= (int64_t)sim_ask_faults()); /* each is told once at most */
+  sim_ask_reset();
+  for (int i = 0; i < nthreads; i++)
+    for (int g = 0; g < gpus(); g++)
+      for (int s = 0; s < NOWN; s++) other_stream_end(actors[i].streams[g][s]);
+  for (int g = 0; g < gpus(); g++) synchronize(g); /* for memory whose events could not be recorded twice */
+  nothing_left();
+}
+
+static void programs(int nthreads, bool failing) {
+  const uint64_t n = seeds(20);
+  steps = launched = failed = 0;
+  for (uint64_t seed = 0; seed < n; seed++) program(seed, nthreads, failing);
+  assert_int_equal(steps, (int64_t)n * nthreads * STEPS);
+  assert_true(launched > (int64_t)n);
+  assert_true(!failing || failed > (int64_t)n);
+}
+
+static void by_one_thread(void **state) {
+  (void)state;
+  programs(1, false);
+}
+
+static void by_several_threads(void **state) {
+  (void)state;
+  programs(NTHREADS, false);
+}
+
+static void by_one_thread_with_failures(void **state) {
+  (void)state;
+  needs_simulator();
+  programs(1, true);
+}
+
+static void by_several_threads_with_failures(void **state) {
+  (void)state;
+  needs_simulator();
+  programs(NTHREADS, true);
+}
+
+/* The driver calls of other libraries succeed. */
+int main(void) {
+  const struct CMUnitTest tests[] = {SPEC(by_one_thread), SPEC(by_several_threads), SPEC(by_one_thread_with_failures),
+                                     SPEC(by_several_threads_with_failures)};
+  (void)setenv("SIM_FAIL_OF", "libmoonferry", 1);
+  return RUN(tests);
+}
