@@ -106,6 +106,7 @@ static int wait_for_slot(core_ring *self, PyObject *timeout, int64_t ns, int32_t
   mf_error err;
   int rc = mf_ring_begin(self->ring, 0, slot, &err);
   if (rc == MF_ETIMEOUT && ns > 0) {
+    if (open_ring((PyObject *)self) == NULL) return rc; /* the fence that was asked has closed it */
     mf_ring *ring = mf_ring_retain(self->ring);
     for (int64_t left = ns; rc == MF_ETIMEOUT && left > 0; left = left == INT64_MAX ? left : left - CHUNK_NS) {
       PyThreadState *saved = PyEval_SaveThread();
@@ -219,14 +220,24 @@ PyDoc_STRVAR(latest_doc,
              "\n"
              "The reader has the slot until a call returns a fresh one.");
 
+static PyObject *no_slot(void) {
+  Py_RETURN_NONE;
+}
+
+/* A fence that is asked may be any code, and close the ring. */
 static PyObject *ring_latest_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
-  int32_t slot, fresh;
+  int32_t slot, is_fresh;
   const core_ring *r = open_ring(self);
   if (r == NULL) return NULL;
-  (void)mf_ring_latest(r->ring, &slot, &fresh, NULL);
-  if (slot < 0) Py_RETURN_NONE;
-  return answer(fresh ? r->fresh : r->stale, slot);
+  PyObject *fresh = r->fresh, *stale = r->stale;
+  Py_INCREF(fresh);
+  Py_INCREF(stale);
+  (void)mf_ring_latest(r->ring, &slot, &is_fresh, NULL);
+  PyObject *told = slot < 0 ? no_slot() : answer(is_fresh ? fresh : stale, slot);
+  Py_DECREF(stale);
+  Py_DECREF(fresh);
+  return told;
 }
 
 CORE_LOCKED(ring_latest, PyObject *)

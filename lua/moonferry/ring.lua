@@ -201,14 +201,14 @@ end
 ---@return moonferry.Tensor?, number|string number_or_message, number? code
 function Ring:begin(seconds)
   local handle, at, time = handle_of(self, "begin"), take_number(), nanoseconds(seconds, "begin")
-  local err = errors.place()
+  local err, slots = errors.place(), self._slots -- which a fence that is asked may close
   local rc = C.mf_ring_begin(handle, time, at, err)
   if not errors.passed(rc, err) then
     return errors.refused("begin", rc, err)
   end
   local i = at[0] + 1
   leave_number(at)
-  return self._slots[i], i
+  return slots[i], i
 end
 
 local fence_t, new_pointer = ffi.typeof "mf_fence", ffi.typeof "const mf_fence *[1]"
@@ -255,14 +255,14 @@ end
 --- was published. Never waits.
 ---@return moonferry.Tensor?, number? number, boolean? fresh
 function Ring:latest()
-  local handle, at = handle_of(self, "latest"), take_number()
+  local handle, at, slots = handle_of(self, "latest"), take_number(), self._slots
   C.mf_ring_latest(handle, at, at + 1, nil)
   local i, fresh = at[0] + 1, at[1] ~= 0
   leave_number(at)
   if i == 0 then
     return nil
   end
-  return self._slots[i], i, fresh
+  return slots[i], i, fresh
 end
 
 --- Keeps the reader's slot in use until `fence` is done.

@@ -1,7 +1,8 @@
-/* chance_spec.c: programs at random whose every value is known: tensors of both GPUs, of pinned and managed memory and of
- * the host, views of them, casts, other libraries' work, captured copies, trims, streams; by one thread and by several,
- * each with tensors of its own; with driver calls that fail now and then. What failed is told, and with the failure that
- * was asked for; what is not told to have failed holds the values that it must; nothing is unordered, nothing is left. */
+/* chance_spec.c: programs at random whose every value is known: tensors of both GPUs, of pinned and managed memory and
+ * of the host, views of them, casts, other libraries' work, captured copies, trims, streams; by one thread and by
+ * several, each with tensors of its own; with driver calls that fail now and then. What failed is told, and with the
+ * failure that was asked for; what is not told to have failed holds the values that it must; nothing is unordered,
+ * nothing is left. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -422,7 +423,7 @@ static void *act(void *arg) {
   return rc < 0 || finish(a) != 0 ? a : NULL;
 }
 
-/* A capture of a blocking stream forbids the legacy stream to all threads, those that have none of their own included. */
+/* A capture of a blocking stream forbids the legacy stream to all threads, also to those that capture nothing. */
 static void open_streams(actor *a) {
   for (int g = 0; g < gpus(); g++)
     for (int i = 0; i < NOWN; i++) a->streams[g][i] = other_stream(g, a->alone && i == 0);

@@ -51,6 +51,47 @@ def test_a_slot_is_not_closed_while_a_buffer_of_it_waits_for_a_fence():
     slot.close()
 
 
+@pytest.mark.parametrize("at", ["wait", "drop"])
+@pytest.mark.parametrize("use", ["begin", "latest", "hold"])
+def test_a_ring_may_be_closed_by_a_fence_that_it_asks(use, at):
+    """The call that is under way goes on with what it has; the next one finds the ring closed."""
+    ring, point, closing = mf.Ring(2, "float32", 3), Point(), []
+    others = [Point() for _ in range(40)]
+
+    def wait(ctx, value, ns):
+        if point.reached.is_set() and at == "wait":
+            closing.append(ring.close())
+        return 0 if point.reached.is_set() else 1
+
+    def drop(ctx, value):
+        if at == "drop":
+            closing.append(ring.close())
+
+    point.fence.wait, point.fence.drop = type(point.fence.wait)(wait), type(point.fence.drop)(drop)
+    ring.begin(0)
+    ring.publish()
+    ring.latest()
+    ring.hold(point.capsule, write=True)
+    if use != "hold":
+        ring.begin(0)
+        ring.publish()
+    if use == "begin":  # the slot is given back, and cools
+        ring.latest()
+    point.reached.set()
+    with contextlib.suppress(ValueError):
+        if use in ("begin", "latest"):
+            assert getattr(ring, use)(*[0] * (use == "begin"))[0].shape == (2,)
+        else:
+            for other in others:  # the first is asked when there is no more room
+                ring.hold(other.capsule, write=True)
+    assert closing
+    with pytest.raises(ValueError, match="the ring is closed"):
+        ring.latest()
+    for other in others:
+        other.reached.set()
+    mf.trim()  # looks at what is done
+
+
 def test_a_buffer_that_could_not_wait_for_a_fence_is_none():
     ring, point = mf.Ring(2, "float32", 2), Point()
     slot, _ = ring.begin(0)

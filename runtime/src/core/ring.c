@@ -134,7 +134,7 @@ static int32_t oldest(const mf_ring *r, uint64_t state, uint64_t above, uint64_t
   return found;
 }
 
-/* Makes slots free whose fences are done. */
+/* Makes slots free whose fences are done. What a fence has may release the ring, which its caller therefore holds. */
 static void cool(mf_ring *r) {
   uint64_t word;
   for (int32_t i = oldest(r, COOLING, 0, &word); i >= 0; i = oldest(r, COOLING, word, &word)) {
@@ -198,9 +198,11 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
     const int rc = mf__fail(err, MF_EINVAL, "a slot is being written; give it back or publish it first");
     return mf__end(rc, __func__, err);
   }
+  (void)mf_ring_retain(r);
   const int rc = take(r, ns, slot, err);
   if (rc == MF_OK) atomic_store_explicit(&r->slots[*slot].word, HELD, memory_order_relaxed);
   atomic_store_explicit(&r->written, *slot, memory_order_release);
+  mf_ring_release(r);
   return mf__end(rc, __func__, err);
 }
 
@@ -212,12 +214,14 @@ static int writers_slot(mf_ring *r, int32_t *out, mf_error *err) {
 int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
   MF__NEED(r);
   int32_t i;
+  (void)mf_ring_retain(r);
   int rc = writers_slot(r, &i, err);
   if (rc == MF_OK && fence != NULL) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
   if (rc == MF_OK) {
     give_back(r, i);
     atomic_store_explicit(&r->written, -1, memory_order_release);
   }
+  mf_ring_release(r);
   return mf__end(rc, __func__, err);
 }
 
@@ -244,17 +248,21 @@ int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err) {
     atomic_store_explicit(&r->read, i, memory_order_relaxed);
     if (before >= 0) give_back(r, before);
   }
+  (void)mf_ring_retain(r);
   cool(r);
   *slot = atomic_load_explicit(&r->read, memory_order_relaxed);
   if (fresh != NULL) *fresh = i >= 0;
+  mf_ring_release(r);
   return MF_OK;
 }
 
 int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
   MF__NEED(r);
+  (void)mf_ring_retain(r);
   const int32_t i = atomic_load_explicit(&r->read, memory_order_relaxed);
   int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; take the latest one first");
   if (rc == MF_OK && fence == NULL) rc = mf__fail(err, MF_EINVAL, "fence is NULL; a fence expected");
   if (rc == MF_OK) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
+  mf_ring_release(r);
   return mf__end(rc, __func__, err);
 }
