@@ -124,6 +124,33 @@ static void nor_freed_without_an_event_behind_it(void **state) {
   assert_int_equal(stats(device).cached_bytes, cached);
 }
 
+/* On another stream, which waits for the kernel; an allocation that fails then leaves nothing of ours there. */
+static void nor_where_another_stream_frees_the_memory(void **state) {
+  enum { LIMIT = 64 << 10 };
+  char rule[64];
+  mf_tensor *t;
+  (void)state;
+  needs_simulator();
+  const DLDevice device = gpu(0);
+  const int64_t idle = other_stream(0, false);
+  copy_by_a_kernel(0);
+  OK(mf_pool_limit(&device, LIMIT, &err));
+  use_stream(0, idle);
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync"));
+  sim_ask_fail(rule);
+  REFUSED(create_at(device, LIMIT, &t), MF_EDRIVER, "FromPoolAsync");
+  assert_int_equal(stats(device).cached_bytes, 0);
+  sim_ask_reset();
+  use_stream(0, MF_STREAM_DEFAULT);
+  OK(mf_pool_limit(&device, 0, &err));
+  trim_all();
+  assert_int_equal(sim_ask_findings(), 0);
+  sync_all();
+  trim_all();
+  EXPECT_HELD(false);
+  other_stream_end(idle);
+}
+
 /* A program that never trims, at the limit of its pool: what tells of the work on evicted memory is used again. */
 static void evicted_memory_leaves_nothing_for_good(void **state) {
   enum { TIMES = 40 };
@@ -355,6 +382,7 @@ int main(void) {
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
       EMPTY(nor_freed_without_an_event_behind_it),
+      EMPTY(nor_where_another_stream_frees_the_memory),
       EMPTY(evicted_memory_leaves_nothing_for_good),
       EMPTY(not_while_a_tensor_lives),
       EMPTY(not_while_a_stream_of_ours_is_in_use),
