@@ -359,6 +359,27 @@ static void threads_on_their_per_thread_streams(void **state) {
   assert_int_equal(stats(gpu(0)).cached_bytes, 0);
 }
 
+/* Both that a trim asks: neither is taken for an answer, and the memory stays. */
+static void a_question_about_captures_that_fails_is_told(void **state) {
+  const DLDevice device = gpu(0);
+  char rule[64];
+  bool struck = true;
+  (void)state;
+  needs_simulator();
+  for (int n = 1; struck; n++) {
+    mf_tensor_release(create(device, NBYTES));
+    snprintf(rule, sizeof rule, "%s@%d:999:once", named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"), n);
+    sim_ask_reset();
+    sim_ask_fail(rule);
+    const int rc = mf_pool_trim(&device, &err);
+    struck = sim_ask_faults() > 0;
+    assert_true(struck || n > 2);
+    assert_int_equal(rc, struck ? MF_EDRIVER : MF_OK);
+    assert_int_equal(stats(device).cached_bytes, struck ? NBYTES : 0);
+  }
+  sim_ask_reset();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(trim_gives_all_back),
@@ -375,6 +396,7 @@ int main(void) {
       SPEC(a_trim_that_is_refused_trims_nothing),
       SPEC(the_cpu_has_no_pool),
       SPEC(a_forked_child_makes_no_driver_call),
+      SPEC(a_question_about_captures_that_fails_is_told),
       SPEC(threads_on_their_own_streams),
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
