@@ -136,8 +136,14 @@ bool mf__block_is_candidate(const mf__block *b, const mf__block_request *r) {
 /* What is known of an event of a block: neither, that the requesting stream is behind it, or that it is done. */
 typedef enum standing { PENDING, ORDERED, DONE } standing;
 
-/* The requesting stream may wait for its earlier work at no cost, for the work of others only if it must. Then it has
- * something to do, however idle it was before. */
+/* The requesting stream waits for the block's work, and so has something to do, however idle it was before. */
+static bool wait_on_stream(mf__block *b, void *event, const mf__block_request *r) {
+  if (r->on->backend->event_wait(event, r->on->stream, NULL) != MF_OK) return false;
+  b->may_run = true;
+  return true;
+}
+
+/* The requesting stream may wait for its earlier work at no cost, for the work of others only if it must. */
 static standing wait_for_event(mf__block *b, const mf__block_event *m, const mf__block_request *r) {
   const mf__backend *backend = r->on->backend;
   const bool of_requester = m->of_home && mf__home_same(&b->home, &r->home);
@@ -148,9 +154,7 @@ static standing wait_for_event(mf__block *b, const mf__block_event *m, const mf_
   if (r->captured) return PENDING;
   if (!r->may_block && !(of_requester && b->device.space == MF__DEVICE)) return PENDING;
   if (b->device.space != MF__DEVICE) return backend->event_synchronize(m->event, NULL) == MF_OK ? DONE : PENDING;
-  if (backend->event_wait(m->event, r->on->stream, NULL) != MF_OK) return PENDING;
-  b->may_run = true;
-  return ORDERED;
+  return wait_on_stream(b, m->event, r) ? ORDERED : PENDING;
 }
 
 /* Makes the requesting stream wait for a home that has no event. */
@@ -158,9 +162,8 @@ static bool wait_for_home(mf__block *b, const mf__block_request *r) {
   const mf__entry t = entry_of(&b->home);
   void *event;
   if (!r->may_block || mf__entry_event(r->on->backend, &t, &event, NULL) != MF_OK) return false;
-  const bool ordered = r->on->backend->event_wait(event, r->on->stream, NULL) == MF_OK;
+  const bool ordered = wait_on_stream(b, event, r);
   mf__event_give(r->on->backend, t.ordinal, event);
-  b->may_run = b->may_run || ordered;
   return ordered;
 }
 
@@ -195,8 +198,7 @@ int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_err
   if (rc != MF_OK) return rc;
   if (b->device.space == MF__DEVICE) rc = mf__legacy_check(r->on, err);
   const bool ready = rc == MF_OK && mf__block_ready(b, r);
-  if (ready && b->may_run && r->on->backend->kernels_loaded(r->on->ordinal))
-    rc = mf__queue_record_event(r->on, &behind, NULL, err);
+  if (ready && b->may_run) rc = mf__queue_record_event(r->on, &behind, NULL, err);
   if (ready && rc == MF_OK) {
     mf__owned_remove(b);
     rc = mf__memory_free(r->on, b->device.space, &b->data, err);
