@@ -220,11 +220,7 @@ PyDoc_STRVAR(latest_doc,
              "\n"
              "The reader has the slot until a call returns a fresh one.");
 
-static PyObject *no_slot(void) {
-  Py_RETURN_NONE;
-}
-
-/* A fence that is asked may be any code, and close the ring. */
+/* To ask a fence may run any code, which may close the ring: the answers are held meanwhile. */
 static PyObject *ring_latest_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   int32_t slot, is_fresh;
@@ -234,9 +230,10 @@ static PyObject *ring_latest_locked(PyObject *self, PyObject *ignored) {
   Py_INCREF(fresh);
   Py_INCREF(stale);
   (void)mf_ring_latest(r->ring, &slot, &is_fresh, NULL);
-  PyObject *told = slot < 0 ? no_slot() : answer(is_fresh ? fresh : stale, slot);
+  PyObject *told = slot < 0 ? NULL : answer(is_fresh ? fresh : stale, slot);
   Py_DECREF(stale);
   Py_DECREF(fresh);
+  if (told == NULL) Py_RETURN_NONE;
   return told;
 }
 

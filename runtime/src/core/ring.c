@@ -134,7 +134,7 @@ static int32_t oldest(const mf_ring *r, uint64_t state, uint64_t above, uint64_t
   return found;
 }
 
-/* Makes slots free whose fences are done. What a fence has may release the ring, which its caller therefore holds. */
+/* Makes slots free whose fences are done. Their functions may release the ring, so that the caller holds it. */
 static void cool(mf_ring *r) {
   uint64_t word;
   for (int32_t i = oldest(r, COOLING, 0, &word); i >= 0; i = oldest(r, COOLING, word, &word)) {
