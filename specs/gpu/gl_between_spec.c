@@ -26,8 +26,10 @@ static void a_capture_of_its_stream_is_left_whole(void **state) {
   assert_int_equal(unmapped(b), 0);
   t = mapped(b, s);
   fill(t, 4);
+  synchronize(0);
   other_capture(0, s);
   REFUSED(mf_gl_buffer_unmap(b, &in_use, &err), MF_ECAPTURE, "is being captured");
+  fill(t, 4); /* nobody has to wait for the stream because of that */
   assert_int_equal(in_use, 0);
   REFUSED(mf_gl_buffer_close(b, &err), MF_ECAPTURE, "is being captured");
   assert_true(other_capture_is_whole(0, s));
@@ -195,6 +197,71 @@ static void a_trim_behind_its_registration(void **state) {
   gl_delete(buffer);
 }
 
+static mf_stream captured;
+static unsigned until; /* how often the driver is left before the capture begins */
+
+static void capture_then(void) {
+  if (until > 0 && --until == 0) other_capture(0, captured);
+}
+
+/* Whether another thread's capture of the stream begins within an unmapping, when the driver is left for that time. */
+static bool unmaps_while_captured(unsigned time, unsigned buffer) {
+  mf_tensor *t = mapped(held, captured);
+  fill(t, time);
+  until = time;
+  when_left = capture_then;
+  const int rc = mf_gl_buffer_unmap(held, NULL, &err);
+  when_left = NULL;
+  const bool happened = until == 0;
+  if (happened) {
+    assert_true(rc == MF_OK || rc == MF_ECAPTURE);
+    assert_true(other_capture_is_whole(0, captured));
+    other_graph_end(0, other_capture_end(0, captured));
+  }
+  if (rc == MF_ECAPTURE) {
+    fill(t, ++time); /* it is mapped still */
+    assert_int_equal(unmapped(held), 0);
+  }
+  expect_floats(buffer, time);
+  return happened;
+}
+
+static void a_capture_that_begins_while_it_unmaps_stays_whole(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  unsigned time = 1;
+  held = opened(buffer, 0);
+  captured = other_stream(0, false);
+  while (unmaps_while_captured(time, buffer)) time++;
+  assert_true(time > 2);
+  OK(mf_gl_buffer_close(held, &err));
+  assert_int_equal(sim_ask_findings(), 0);
+  other_stream_end(captured);
+  gl_delete(buffer);
+}
+
+static mf_tensor *seen;
+static int was_valid;
+
+static void look(void *unused) {
+  (void)unused;
+  was_valid = mf_tensor_is_valid(seen);
+}
+
+/* Before OpenGL may have it, for whoever looks at the tensor meanwhile. */
+static void its_tensor_is_over_when_the_driver_unmaps(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  held = opened(buffer, 0);
+  seen = mapped(held, MF_STREAM_DEFAULT);
+  was_valid = -1;
+  sim_ask_at("cuGraphicsUnmapResources", "hipGraphicsUnmapResources", 1, look, NULL);
+  assert_int_equal(unmapped(held), 0);
+  assert_int_equal(was_valid, 0);
+  OK(mf_gl_buffer_close(held, &err));
+  gl_delete(buffer);
+}
+
 /* One maps it, the other is told so, and where it would have been mapped stays unknown. */
 static int told;
 static mf_stream elsewhere;
@@ -249,6 +316,8 @@ int main(void) {
       SPEC(a_fork_in_between),
       SPEC(a_trim_in_between),
       SPEC(a_trim_behind_its_registration),
+      SPEC(a_capture_that_begins_while_it_unmaps_stays_whole),
+      SPEC(its_tensor_is_over_when_the_driver_unmaps),
       SPEC(of_two_threads_one_has_it),
   };
   return RUN(tests);

@@ -222,6 +222,57 @@ static void the_first_failure_is_told(void **state) {
   gl_delete(buffer);
 }
 
+/* So it is wherever the stream is asked about, the last time before the driver unmaps. */
+static void of_each_question_the_failure_is_told(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  const char *question = named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo");
+  const mf_stream s = stream_new(0), other = stream_new(0);
+  int asked = 0;
+  for (bool failed = true; failed; asked += failed) {
+    char rules[160];
+    mf_gl_buffer *b = opened(buffer, 0);
+    mf_tensor *t = mapped(b, s);
+    write_on(t, other, 1); /* which the stream has to wait for */
+    OK(mf_tensor_record(t, other, MF_WRITE, &err));
+    snprintf(rules, sizeof rules, "%s@%d:999:once,%s@1:998:once", question, asked + 1,
+             named("cuGraphicsUnmapResources", "hipGraphicsUnmapResources"));
+    sim_ask_fail(rules);
+    FAILS(mf_gl_buffer_unmap(b, NULL, &err), MF_EDRIVER);
+    failed = err.driver_code == 999;
+    assert_true(failed || err.driver_code == 998);
+    sim_ask_reset();
+    OK(mf_gl_buffer_close(b, &err));
+    synchronize(0);
+    sim_ask_reset(); /* it was given back mapped, and not ordered */
+  }
+  assert_true(asked > 2);
+  stream_end(0, s);
+  stream_end(0, other);
+  gl_delete(buffer);
+}
+
+/* Where the device cannot be entered, the driver is not told; but nobody uses the memory from then on. */
+static void without_the_device_the_tensor_is_over(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  char rule[64];
+  mf_gl_buffer *b = opened(buffer, 0);
+  mf_tensor *t = mf_tensor_retain(mapped(b, MF_STREAM_DEFAULT));
+  int32_t in_use = 0;
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuCtxGetCurrent", "hipGetDevice"));
+  sim_ask_fail(rule);
+  FAILS(mf_gl_buffer_unmap(b, &in_use, &err), MF_EDRIVER);
+  sim_ask_reset();
+  assert_int_equal(in_use, 1);
+  assert_false(mf_tensor_is_valid(t));
+  REFUSED(mf_gl_buffer_unmap(b, NULL, &err), MF_EINVAL, "is not mapped");
+  OK(mf_gl_buffer_close(b, &err));
+  sim_ask_reset(); /* it was given back mapped */
+  mf_tensor_release(t);
+  gl_delete(buffer);
+}
+
 /* A thread's first stream takes memory: without it nothing is mapped. */
 static mf_gl_buffer *on_thread;
 
@@ -306,8 +357,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(bytes_go_both_ways_in_order), SPEC(the_gpu_reads_what_opengl_wrote), SPEC(a_tensor_says_that_it_is_over),
       SPEC(whoever_acquired_it_is_waited_for), SPEC(misuse), SPEC(each_failing_call), SPEC(the_first_failure_is_told),
-      SPEC(no_memory), SPEC(no_memory_on_a_new_thread),
-      SPEC(a_trim_leaves_it_alone),
+      SPEC(of_each_question_the_failure_is_told), SPEC(without_the_device_the_tensor_is_over), SPEC(no_memory),
+      SPEC(no_memory_on_a_new_thread), SPEC(a_trim_leaves_it_alone),
   };
   return mf_allocator_set(dirty_realloc, NULL, &err) == MF_OK ? RUN(tests) : 1;
 }

@@ -95,11 +95,11 @@ static void a_capture_is_left_whole(void **state) {
   gl_delete_texture(texture);
 }
 
-static mf_stream blocking;
+static mf_stream captured;
 
 static void capture_now(void *unused) {
   (void)unused;
-  other_capture(0, blocking);
+  other_capture(0, captured);
 }
 
 static void capture_soon(void *unused) {
@@ -107,28 +107,35 @@ static void capture_soon(void *unused) {
   sim_ask_at("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode", 1, capture_now, NULL);
 }
 
-/* As on another thread, when the pixels are on their way to the device: to map the texture on the legacy stream would
- * break it. */
-static void a_capture_that_begins_meanwhile_stays_whole(void **state) {
-  (void)state;
+/* Uploads on a stream while another one, or the same, begins to be captured. */
+static void upload_meanwhile(mf_stream s, const char *words) {
   const unsigned texture = new_texture(rgba8, 0);
   mf_gl_texture *x = opened(texture, 0);
   mf_tensor *host = picture((DLDevice){kDLCPU, 0}, rgba8, HEIGHT, WIDTH);
-  blocking = other_stream(0, true);
   fill(host, 3);
-  up(x, host, MF_STREAM_DEFAULT);
+  up(x, host, s);
   synchronize(0);
   sim_ask_at("cuMemcpyAsync", "hipMemcpyAsync", 1, capture_soon, NULL);
-  REFUSED(mf_gl_texture_upload(x, host, 0, 0, MF_STREAM_DEFAULT, &err), MF_ECAPTURE, "legacy");
-  assert_true(other_capture_is_whole(0, blocking));
-  other_graph_end(0, other_capture_end(0, blocking));
-  up(x, host, MF_STREAM_DEFAULT);
+  REFUSED(mf_gl_texture_upload(x, host, 0, 0, s, &err), MF_ECAPTURE, words);
+  assert_true(other_capture_is_whole(0, captured));
+  other_graph_end(0, other_capture_end(0, captured));
+  up(x, host, s);
   memset(pixels, 3, WIDTH * HEIGHT * 4);
   expect_texture(texture, rgba8);
   mf_tensor_release(host);
   OK(mf_gl_texture_close(x, &err));
-  other_stream_end(blocking);
   gl_delete_texture(texture);
+}
+
+/* As on another thread, when the pixels are on their way to the device: to map the texture on the legacy stream, or on
+ * the stream itself, would break it. */
+static void a_capture_that_begins_meanwhile_stays_whole(void **state) {
+  (void)state;
+  needs_simulator();
+  captured = other_stream(0, true);
+  upload_meanwhile(MF_STREAM_DEFAULT, "legacy");
+  upload_meanwhile(captured, "is being captured");
+  other_stream_end(captured);
 }
 
 /* Each driver call on the way fails once: OpenGL has the texture back, nothing is left, and the next one succeeds. */

@@ -1,7 +1,8 @@
 /* semaphore_spec.c: semaphores of another API on streams of a GPU: who waits, and who does not; that the driver's
- * object ends behind its work; misuse, and each failing call. The other API is the simulator, because no driver of
- * Vulkan's for the CPU exports one. */
+ * object ends behind its work; misuse, captures, and each failing call. The other API is the simulator, because no
+ * driver of Vulkan's for the CPU exports one. */
 #include "device.h"
+#include "left.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -142,6 +143,64 @@ static void misuse(void **state) {
   mf_semaphore_release(NULL);
 }
 
+static mf_stream captured;
+static int until; /* how often the driver is left before the capture begins */
+
+static void capture_then(void) {
+  if (--until == 0) other_capture(0, captured);
+}
+
+/* Whether another thread's capture of the stream begins within the call, when the driver is left for that time. */
+static bool captured_within(mf_semaphore *s, int time, bool signals) {
+  until = time;
+  when_left = capture_then;
+  const int rc = signals ? mf_semaphore_signal(s, captured, (uint64_t)time, &err)
+                         : mf_semaphore_wait(s, captured, 0, &err);
+  when_left = NULL;
+  if (until > 0) {
+    assert_int_equal(rc, MF_OK);
+    return false;
+  }
+  if (rc != MF_OK) {
+    assert_int_equal(rc, MF_ECAPTURE);
+    SAYS("is being captured");
+  }
+  assert_true(other_capture_is_whole(0, captured));
+  other_graph_end(0, other_capture_end(0, captured));
+  return true;
+}
+
+static void a_capture_that_begins_meanwhile_stays_whole(void **state) {
+  (void)state;
+  mf_semaphore *s = imported(false);
+  captured = other_stream(0, false);
+  for (int signals = 0; signals < 2; signals++) {
+    int time = 1;
+    while (captured_within(s, time, signals)) time++;
+    assert_true(time > 1);
+  }
+  synchronize(0);
+  assert_int_equal(sim_ask_findings(), 0);
+  release(s);
+  other_stream_end(captured);
+}
+
+/* Nothing was queued with it, so that it ends when it is released. */
+static void what_a_capture_refuses_is_no_use_of_it(void **state) {
+  (void)state;
+  mf_semaphore *s = imported(false);
+  const char *end = named("cuDestroyExternalSemaphore", "hipDestroyExternalSemaphore");
+  const int64_t stream = other_stream(0, false);
+  const uint64_t ends = sim_ask_calls(end);
+  other_capture(0, stream);
+  FAILS(mf_semaphore_wait(s, stream, 1, &err), MF_ECAPTURE);
+  mf_semaphore_release(s);
+  assert_int_equal(sim_ask_calls(end), ends + 1);
+  other_graph_end(0, other_capture_end(0, stream));
+  other_stream_end(stream);
+  close(fd);
+}
+
 /* The number that the next descriptor gets. */
 static int next_descriptor(void) {
   const int next = dup(fd);
@@ -190,6 +249,7 @@ static void each_failing_call(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(frames), SPEC(it_ends_behind_its_work), SPEC(a_binary_one), SPEC(misuse),
-                                     SPEC(each_failing_call)};
+                                     SPEC(a_capture_that_begins_meanwhile_stays_whole),
+                                     SPEC(what_a_capture_refuses_is_no_use_of_it), SPEC(each_failing_call)};
   return RUN(tests);
 }

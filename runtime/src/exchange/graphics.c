@@ -119,24 +119,38 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
   return mf__end(rc, __func__, err);
 }
 
+static const char no_unmapping[] = "no buffer of OpenGL's can be unmapped by it";
+
 /* The stream waits for all that used the tensor. */
 static int order_unmap(const mf_gl_buffer *b, mf_error *err) {
-  const int rc = mf__capture_refuse(&b->on, "no buffer of OpenGL's can be unmapped by it", err);
+  const int rc = mf__capture_refuse(&b->on, no_unmapping, err);
   if (rc != MF_OK) return rc;
   return mf__order_use(&b->on, &(mf__usage){.record = mf__tensor_record(b->mapped), .write = true}, err);
+}
+
+/* Another thread may have begun a capture since the stream was ordered. */
+static int unmap_inside(const mf_gl_buffer *b, int ordered, int32_t *in_use, mf_error *err) {
+  const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, no_unmapping, err) : ordered;
+  if (rc == MF_ECAPTURE) return rc;
+  (void)mf_tensor_invalidate(b->mapped, in_use, NULL);
+  const int driver = b->gl.device.backend->graphics_unmap(b->gl.handle, b->on.stream, rc == MF_OK ? err : NULL);
+  return rc != MF_OK ? rc : driver;
 }
 
 /* A capture would break, or launch what uses the memory later: the buffer stays mapped. Where the streams cannot be
  * ordered for another reason, it goes back to OpenGL all the same; the first failure is told. */
 static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
+  const mf__gl_resource *gl = &b->gl;
   mf_tensor *t = b->mapped;
-  const int rc = order_unmap(b, err);
+  const int ordered = order_unmap(b, err);
+  int rc;
+  if (ordered == MF_ECAPTURE) return ordered;
+  MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, ordered, in_use, err));
   if (rc == MF_ECAPTURE) return rc;
-  (void)mf_tensor_invalidate(t, in_use, NULL);
-  const int driver = mf__gl_unmap(&b->gl, &b->on, rc == MF_OK ? err : NULL);
+  (void)mf_tensor_invalidate(t, in_use, NULL); /* where the device could not be entered, too */
   b->mapped = NULL;
   (void)mf_tensor_release_later(t);
-  return rc != MF_OK ? rc : driver;
+  return rc;
 }
 
 int mf_gl_buffer_unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {

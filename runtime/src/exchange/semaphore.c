@@ -56,14 +56,19 @@ int mf_semaphore_from_fd(const DLDevice *device, int32_t fd, uint32_t flags, mf_
   return mf__end(rc, __func__, err);
 }
 
+/* Another thread may begin a capture at any time, so that it is asked about last. */
+static int call_inside(const mf_semaphore *s, const mf__queue *on, uint64_t value, semaphore_call call, mf_error *err) {
+  const int rc = mf__capture_refuse_inside(on, "each launch would use the same value: call it beside the graph", err);
+  return rc == MF_OK ? call(s->handle, value, on->stream, err) : rc;
+}
+
 /* Its uses are reads: streams do not wait for each other because of it. */
 static int queue(mf_semaphore *s, mf_stream stream, uint64_t value, semaphore_call call, mf_error *err) {
   mf__usage use = {.record = s->record};
   mf__queue on;
   int rc = mf__gpu_queue(&s->device, stream, &on, err);
-  if (rc == MF_OK) rc = mf__capture_refuse(&on, "each launch would use the same value: call it beside the graph", err);
   if (rc != MF_OK) return rc;
-  MF__ORDERED(rc, &on, &use, 1, true, err, call(s->handle, value, on.stream, err));
+  MF__ORDERED(rc, &on, &use, 1, rc != MF_ECAPTURE, err, call_inside(s, &on, value, call, err));
   return rc;
 }
 

@@ -73,10 +73,12 @@ static int queue_copy(const move *m, const mf__array *image, mf_error *err) {
   return rc;
 }
 
+static const char no_texture[] = "no texture of OpenGL's can be mapped by it";
+
 /* To bring the pixels to the device may have taken long. */
 static int map_inside(const move *m, mf__array *image, mf_error *err) {
   const mf__gl_resource *gl = &m->texture->gl;
-  const int rc = mf__legacy_check(&m->on, err);
+  const int rc = mf__capture_refuse_inside(&m->on, no_texture, err);
   return rc == MF_OK ? gl->device.backend->graphics_map_array(gl->handle, m->on.stream, image, err) : rc;
 }
 
@@ -155,7 +157,7 @@ static int begin(move *m, mf_tensor *t, mf_stream stream, mf_error *err) {
   int rc = check(m->texture, t, m->upload, err);
   if (rc == MF_OK) rc = mf__gpu_queue(&m->texture->gl.device, stream, &m->on, err);
   /* Before anything is queued for it. */
-  if (rc == MF_OK) rc = mf__capture_refuse(&m->on, "no texture of OpenGL's can be mapped by it", err);
+  if (rc == MF_OK) rc = mf__capture_refuse(&m->on, no_texture, err);
   return rc;
 }
 
