@@ -90,6 +90,18 @@ static int new_stack(lua_State *L) {
   return 0;
 }
 
+/* Lua's collector stands still meanwhile: a finalizer would run on the service's stack, and may let another thread in,
+ * which needs a stack as well. Returns the status of lua_cpcall. */
+static int make_stack(mf__state *state) {
+  lua_State *service = state->service;
+  const int collects = lua_gc(service, LUA_GCISRUNNING, 0);
+  lua_gc(service, LUA_GCSTOP, 0);
+  const int status = lua_cpcall(service, new_stack, state);
+  if (status != 0) lua_pop(service, 1);
+  if (collects) lua_gc(service, LUA_GCRESTART, 0);
+  return status;
+}
+
 /* Gives a thread that comes while others are inside a separate stack. */
 static lua_State *spare_stack(mf__state *state) {
   if (state->spare_count == 0) {
@@ -97,10 +109,7 @@ static lua_State *spare_stack(mf__state *state) {
     lua_State **room = realloc(state->spare, size);
     if (room == NULL) return NULL;
     state->spare = room;
-    if (lua_cpcall(state->service, new_stack, state) != 0) {
-      lua_pop(state->service, 1);
-      return NULL;
-    }
+    if (make_stack(state) != 0) return NULL;
   }
   return state->spare[--state->spare_count];
 }

@@ -254,6 +254,7 @@ class Bench:
         self.open_state()
 
     def open_state(self):
+        self.is_closed = False
         self.lua = mf.Lua(max_memory=0 if self.is_limited else None, interruptible=self.mode == "interruptible")
         Bench.states.append(weakref.ref(self.lua))
         if self.host is not None:
@@ -296,7 +297,7 @@ class Bench:
 
     def mend(self):
         """Makes anew what an event took away."""
-        if self.lua is None:
+        if self.lua is None or self.is_closed:
             self.open_state()
         self.open()
 

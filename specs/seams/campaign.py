@@ -114,6 +114,11 @@ def chain(error):
     return seen
 
 
+def is_one_of(error, allowed):
+    """Whether the error is of one of these types, or has one of these texts."""
+    return any(what in str(error) if isinstance(what, str) else isinstance(error, what) for what in allowed)
+
+
 class Trial:
     """One case, run; `fault` says what was wrong."""
 
@@ -179,10 +184,10 @@ class Trial:
         # The operation may have been about to look for what was taken, and finds None.
         takes = any(e.takes for e in happened)
         gone = takes and any(isinstance(x, TypeError) or "NoneType" in str(x) or " nil" in str(x) for x in come)
-        if error is not None and not gone and not any(isinstance(x, allowed) for x in chain(error)):
+        if error is not None and not gone and not any(is_one_of(x, allowed) for x in chain(error)):
             self.fault = f"it raises {error!r}\n{''.join(traceback.format_exception(error))}"
         for told in self.unraisable:
-            if not gone and not any(isinstance(x, allowed) for x in chain(told)):
+            if not gone and not any(is_one_of(x, allowed) for x in chain(told)):
                 self.fault = f"unraisable: {told!r}\n{''.join(traceback.format_exception(told))}"
         for kind in wanted:
             if not catches and len(happened) == 1 and not any(isinstance(x, kind) for x in come):

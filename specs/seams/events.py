@@ -8,11 +8,13 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 import weakref
 
 import numpy as np
 from bench import Index, noisy
+from strike import is_in_threading
 
 import moonferry as mf
 
@@ -28,12 +30,12 @@ class StruckBase(BaseException):
 class Event:
     """`act(bench)` happens inside of the call, `after(bench)` behind it. `raises`: this comes out of the call, or is
     told to sys.unraisablehook where no caller can be told. `allows`: errors that it may raise instead of giving its
-    result. `takes`: what the operation worked on may be gone, and is made again. `needs`: "state" (of Python's),
-    "limit" (a state whose memory is counted), "gpu". `waits`: for a thread that uses the state."""
+    result, by type or by what they say. `takes`: what the operation worked on may be gone, and is made again. `needs`:
+    "state" (of Python's), "limit" (a state whose memory is counted), "gpu"."""
 
-    def __init__(self, act, *, raises=None, allows=(), after=None, takes=False, needs=None, changes=False, waits=False):
+    def __init__(self, act, *, raises=None, allows=(), after=None, takes=False, needs=None, changes=False):
         self.name, self.act, self.raises, self.after = act.__name__, act, raises, after
-        self.allows, self.takes, self.needs, self.changes, self.waits = allows, takes, needs, changes, waits
+        self.allows, self.takes, self.needs, self.changes = allows, takes, needs, changes
 
     def applies(self, bench):
         has_state = bench.host is None
@@ -54,6 +56,8 @@ def event(**facts):
 
 def in_thread(function, *args):
     """Another thread does it while this one waits: so whoever holds something that it needs is seen to hang."""
+    if is_in_threading():
+        return
     wrong = []
 
     def work():
@@ -67,6 +71,24 @@ def in_thread(function, *args):
     thread.join()
     if wrong:
         raise AssertionError(f"the event failed: {wrong[0]!r}") from wrong[0]
+
+
+def begin(b, function, *args):
+    """In a thread that goes on beside the operation, until `join`, which is what comes after such an event. What the
+    function is given last, it sets when it has begun."""
+    if is_in_threading():
+        return
+    begun = threading.Event()
+    thread = threading.Thread(target=function, args=(*args, begun))
+    b.kept.append(thread)
+    thread.start()
+    begun.wait()
+
+
+def join(b):
+    for thread in b.kept:
+        thread.join()
+    b.kept.clear()
 
 
 # Calls
@@ -221,7 +243,7 @@ def closes_the_tensors(b):
             t.close()
 
 
-@event(takes=True, allows=CLOSED, waits=True)
+@event(takes=True, allows=CLOSED)
 def another_thread_closes_the_tensors(b):
     in_thread(closes_the_tensors, b)
 
@@ -232,7 +254,7 @@ def drops_the_state(b):
     gc.collect()
 
 
-@event(takes=True, waits=True)
+@event(takes=True)
 def another_thread_drops_everything(b):
     in_thread(drops_the_tensors, b)
 
@@ -240,6 +262,50 @@ def another_thread_drops_everything(b):
 @event(takes=True, needs="state")
 def another_thread_drops_the_state(b):
     in_thread(drops_the_state, b)
+
+
+GONE = "this Lua state was closed"
+
+
+def close_state(b, lua):
+    """Whether it could be closed, which is refused while a call into it runs. What the bench has of it stays, for the
+    operation to find it closed; but for the helpers, which are for the campaign."""
+    try:
+        lua.close()
+    except RuntimeError as error:
+        if not str(error).startswith("close: "):
+            raise
+        return False
+    b.is_closed = True
+    if b.host is None:
+        b.helpers = b.ops = None
+    return True
+
+
+@event(takes=True, allows=(GONE,))
+def closes_the_state(b):
+    if b.lua is not None:
+        close_state(b, b.lua)
+
+
+@event(takes=True, allows=(GONE,))
+def another_thread_closes_the_state(b):
+    in_thread(closes_the_state, b)
+
+
+@event(takes=True, allows=(GONE,), after=join)
+def another_thread_closes_the_state_when_it_may(b):
+    """Between two calls into it, or as soon as the last one has returned."""
+    if b.lua is None:
+        return
+    sys.setswitchinterval(1e-5)
+
+    def work(lua, begun):
+        while not close_state(b, lua):
+            begun.set()
+        begun.set()
+
+    begin(b, work, b.lua)
 
 
 @event(needs="gpu")
@@ -273,7 +339,7 @@ def no_memory_from_now_on(b):
 
 
 def no_limit(b):
-    if b.lua is not None:
+    if b.lua is not None and not b.is_closed:
         b.lua.set_max_memory(0)
 
 
@@ -304,7 +370,7 @@ def another_thread_trims(b):
     in_thread(mf.trim)
 
 
-@event(waits=True)
+@event()
 def another_thread_uses_the_state(b):
     in_thread(lambda: b.call(7))
 
@@ -319,29 +385,19 @@ def another_thread_exports_and_imports(b):
     in_thread(work)
 
 
-def join(b):
-    for thread in b.kept:
-        thread.join()
-    b.kept.clear()
-
-
 @event(after=join)
 def another_thread_waits_for_the_state(b):
     """It has the state when the call wants it back, or asks for it as soon as the call lets it go."""
-    asked = threading.Event()
 
-    def work():
-        asked.set()
+    def work(begun):
+        begun.set()
         for _ in range(3):
             b.helpers["works"](50)
 
-    thread = threading.Thread(target=work)
-    b.kept.append(thread)
-    thread.start()
-    asked.wait()
+    begin(b, work)
 
 
-@event(waits=True)
+@event()
 def another_thread_collects(b):
     in_thread(gc.collect)
     in_thread(b.helpers["collects"])

@@ -62,13 +62,16 @@ class Strike:
         self.in_lua(False)
 
     def in_lua(self, on):
-        """No reference to the state is kept, which may be gone when the call is over."""
-        if self.bench.helpers is None:
-            return
-        if "lua" in self.kinds:
-            self.bench.helpers["hook"](EVERY_INSTRUCTION if on else 0)
-        if "lua-gc" in self.kinds:
-            self.bench.helpers["collect_always"](on)
+        """No reference to the state is kept, which may be gone when the call is over, or be closed at any time."""
+        helpers = self.bench.helpers
+        try:
+            if helpers is not None and "lua" in self.kinds:
+                helpers["hook"](EVERY_INSTRUCTION if on else 0)
+            if helpers is not None and "lua-gc" in self.kinds:
+                helpers["collect_always"](on)
+        except RuntimeError as error:
+            if "this Lua state was closed" not in str(error):
+                raise
 
     def reach(self, kind):
         waiting = [plan for plan in self.plans if not plan.happened]
