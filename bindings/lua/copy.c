@@ -68,10 +68,12 @@ PyObject *mf__to_list(lua_State *L, int index, int count) {
   return mf__take();
 }
 
+/* What is entered is compared with the keys that the dict has. */
 PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
   nest(L);
   PyObject *dict = mf__hold(L, PyDict_New());
   Py_ssize_t count = 0;
+  int inert = 1;
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int at = lua_gettop(L);
     if (keywords && lua_type(L, at - 1) != LUA_TSTRING)
@@ -79,7 +81,8 @@ PyObject *mf__to_dict(lua_State *L, int index, int keywords) {
     PyObject *key = mf__hold(L, mf__to_python(L, at - 1));
     PyObject *value = mf__hold(L, mf__to_python(L, at));
     int failed;
-    if (mf__is_inert(key)) {
+    inert = inert && mf__is_inert(key);
+    if (inert) {
       failed = PyDict_SetItem(dict, key, value);
     } else {
       MF__OUTSIDE(failed, PyDict_SetItem(dict, key, value));

@@ -26,6 +26,12 @@ local CODE = {
   numbers = "return py.float(o), py.int(o), py.number(o), py.int64(o)",
   with = "py.with(o, function() end) pcall(py.with, o, function() error 'x' end)",
   dict = "return py.dict { [o] = 1 }",
+  ["dict with a key like another one"] = [[
+    local d = {}
+    for letter in ("abcdefghijklmnopqrstuvwxyz"):gmatch "." do
+      d[letter], d[main.Like(letter)] = 1, 2
+    end
+    return py.dict(d)]],
   keys = "local d = {} d[o] = 2 main.visit(d)",
   ["eval in a scope"] = "return py.eval('1', main.Scope())",
   ["with what is no manager"] = "pcall(py.with, main.Unnamed(), print)",

@@ -77,6 +77,59 @@ describe("a ring", function()
     r:close()
   end)
 
+  -- The functions are Lua's here, which no compiled code may call.
+  local function is_closed_by_its_fence(use, at)
+    local r, fence, others = mf.ring({ 2 }, "float32", 3), ffi.new "mf_fence", {}
+    local reached, hold, closed = false, r.hold, 0
+    local function done(where)
+      if reached and where == at then
+        r:close()
+        closed = closed + 1
+      end
+      return reached and 0 or 1
+    end
+    local wait = ffi.cast("int32_t (*)(void *, uint64_t, int64_t)", function() return done "wait" end)
+    local drop = ffi.cast("void (*)(void *, uint64_t)", function() done "drop" end)
+    fence.wait, fence.drop = wait, drop
+    r:begin()
+    r:publish()
+    r:latest()
+    assert.is_true(r:hold(fence, C.MF_WRITE))
+    if use ~= "hold" then
+      r:begin()
+      r:publish()
+    end
+    if use == "begin" then -- the slot is given back, and cools
+      r:latest()
+    end
+    reached = true
+    for i = 1, use == "hold" and 40 or 0 do -- the first is asked when there is no more room
+      local other
+      other, others[i] = helper.fence()
+      if not pcall(hold, r, other, C.MF_WRITE) then break end
+    end
+    if use ~= "hold" then
+      local _, number = r[use](r, use == "begin" and 0 or nil)
+      assert.is_true(number >= 1 and number <= 3)
+    end
+    assert.are.equal(1, closed)
+    refuses("latest: ring closed", function() return r.latest end)
+    for _, is_reached in ipairs(others) do is_reached[0] = 1 end
+    helper.nothing_left()
+    wait:free()
+    drop:free()
+  end
+
+  it("may be closed by a fence that it asks", function()
+    jit.off()
+    jit.flush()
+    for _, use in ipairs { "begin", "latest", "hold" } do
+      is_closed_by_its_fence(use, "wait")
+      is_closed_by_its_fence(use, "drop")
+    end
+    jit.on()
+  end)
+
   -- An error between the last two steps of a tensor's `close` loses that tensor, which is not the question here.
   it("is released where an error of a debug hook ends its close", function()
     local close, at, met = mf.zeros(1).close, 0, true

@@ -22,6 +22,20 @@ def visit(*ignored):
     count += 1
 
 
+class Like:
+    """A key that a dict compares with the text."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        visit()
+        return False
+
+
 class Probe:
     def __getattr__(self, name):
         visit()
