@@ -297,7 +297,7 @@ join()
         "a thread\nan exit function\nfalse\tPython has ended in this process\ndone\n",
     ),
     Case(
-        "py.finish leaves behind a thread that is inside of Python, and a thread of Python",
+        "py.finish leaves behind a thread that is inside of Python, and two threads of Python",
         "engine",
         """
 thread [=[
@@ -306,7 +306,8 @@ py.main.set = function() set "inside" end
 py.exec [[
 import threading
 for_ever = threading.Event()
-threading.Thread(target=for_ever.wait).start()
+for _ in range(2):
+    threading.Thread(target=for_ever.wait).start()
 set()
 for_ever.wait()
 ]]
@@ -316,7 +317,7 @@ local py = require "moonferry.python"
 print(py.finish { wait = 0.05 })
 print "done"
 """,
-        "nil\tpy.finish: 2 threads had not ended after 0.05 seconds\ndone\n",
+        "nil\tpy.finish: 3 threads had not ended after 0.05 seconds\ndone\n",
     ),
     Case(
         "py.finish leaves behind a thread that is inside of Python, after the wall clock was set back",

@@ -8,23 +8,31 @@ after_each(helper.nothing_left_by_either)
 local prelude, engine = process.PRELUDE, process.ENGINE
 
 describe("the end of a Lua state", function()
-  it("waits for the call that a thread of Python's has there", function()
-    local text = process.runs(prelude .. [[
+  for place, leave in pairs {
+    ["at the script's end"] = "work()",
+    ["on a thread that is older"] = "py.main.run(function() work() os.exit(0, true) end)",
+  } do
+    it("waits for the call that a thread of Python's has there, " .. place, function()
+      local text = process.runs(prelude .. [[
 local ffi = require "ffi"
 goes_on = ffi.new "char[1]" -- which Lua sets without letting the thread in
 py.main.address = tonumber(ffi.cast("intptr_t", goes_on))
-py.exec "import ctypes, threading\ninside = threading.Event(); goes_on = ctypes.c_char.from_address(address)"
-py.exec "def wait():\n    inside.set()\n    while goes_on.value == b'\\0': pass"
+py.exec "import ctypes, threading, time\ninside = threading.Event(); goes_on = ctypes.c_char.from_address(address)"
+py.exec "def wait():\n    inside.set()\n    while goes_on.value == b'\\0': pass\n    time.sleep(0.1)"
 py.exec "def begin(call):\n    threading.Thread(target=call).start()\n    inside.wait()"
-py.main.begin(function()
-  py.main.wait()
-  print "the thread comes out"
-end)
-print "the end"
-goes_on[0] = 1
-]])
-    assert.are.equal("the end\nthe thread comes out\n", text)
+py.exec "def run(call):\n    thread = threading.Thread(target=call)\n    thread.start()\n    thread.join()"
+local function work()
+  py.main.begin(function()
+    py.main.wait()
+    print "the thread comes out"
   end)
+  print "the end"
+  goes_on[0] = 1
+end
+]] .. leave)
+      assert.are.equal("the end\nthe thread comes out\n", text)
+    end)
+  end
 end)
 
 -- Threads of Python's that are no daemons, and one that an exit function waits for; each comes to Lua when main leaves.

@@ -184,6 +184,16 @@ py.exec "send(signal.SIGINT)"
     assert.are.equal("here\n", text)
   end)
 
+  it("is the host's also where the host had none before, and asyncio has run", function()
+    local status = run(prelude .. signals .. [[
+ffi.C.signal(2, ffi.C._exit)
+py.import("asyncio").run(py.eval "__import__('asyncio').sleep(0)")
+ffi.C.raise(2)
+os.exit(1)
+]], "", process.ENGINE)
+    assert.are.equal(2, status)
+  end)
+
   it("is the host's once where a later handler passes it on", function()
     assert.are.equal("interrupted!\n", passed_on "")
   end)

@@ -208,8 +208,8 @@ py.exec "]] .. last .. '"')
   it("says who has not ended where Ctrl-C ends the waiting", function()
     local text = process.runs [[
 local py = require "moonferry.python"
-py.exec "import signal, threading, time\nthreading.Thread(target=threading.Event().wait).start()"
-py.exec "main = threading.get_ident()"
+py.exec "import signal, threading, time\nmain = threading.get_ident()"
+py.exec "for _ in range(2): threading.Thread(target=threading.Event().wait).start()"
 py.exec [=[
 def work():
     while "moonferry.finish" not in [thread.name for thread in threading.enumerate()]:
@@ -220,7 +220,15 @@ threading.Thread(target=work, daemon=True).start()
 print(py.finish { wait = 60 })
 ]]
     assert.matches("Exception ignored in: <module 'threading' .*\nKeyboardInterrupt", text)
-    assert.matches("\nnil\tpy.finish: 1 thread had not ended after 60 seconds\n$", text)
+    assert.matches("\nnil\tpy.finish: 2 threads had not ended after 60 seconds\n$", text)
+  end)
+
+  it("counts the waiting itself where what comes before threads has not ended", function()
+    local text = process.runs(prelude .. [[
+py.exec "import threading\nthreading._register_atexit(threading.Event().wait)"
+print(py.finish { wait = 0.05 })
+]])
+    assert.are.equal("nil\tpy.finish: 1 thread had not ended after 0.05 seconds\n", text)
   end)
 
   it("tells of exit functions that it cannot run", function()
