@@ -1,5 +1,5 @@
-/* left.h: what a spec has happen when the library has left the driver, where the simulators cannot call it: at the end
- * of a scope, in which the thread is not to be cancelled. It must not know what happens then. */
+/* left.h: what a spec has happen before the library enters the driver, and when it has left it, where the simulators
+ * cannot call it: around a scope, in which the thread is not to be cancelled. It must not know what happens then. */
 #ifndef MOONFERRY_SPEC_LEFT_H
 #define MOONFERRY_SPEC_LEFT_H
 
@@ -8,17 +8,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-static void (*when_left)(void); /* NULL: nothing happens */
+static void (*when_entering)(void), (*when_left)(void); /* NULL: nothing happens */
 
-/* The library's, which ends a scope so, after the driver and the device were left. */
+/* The library's, which begins a scope so, before the device is entered, and ends it so, after the driver was left. */
 __attribute__((visibility("default"))) int pthread_setcancelstate(int state, int *before) {
   static int (*real)(int, int *);
   static _Thread_local bool busy;
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pthread_setcancelstate");
   const int rc = real(state, before);
-  if (when_left == NULL || busy || state != PTHREAD_CANCEL_ENABLE) return rc;
+  const bool enters = state == PTHREAD_CANCEL_DISABLE && *before == PTHREAD_CANCEL_ENABLE;
+  void (*happen)(void) = enters ? when_entering : state == PTHREAD_CANCEL_ENABLE ? when_left : NULL;
+  if (happen == NULL || busy) return rc;
   busy = true;
-  when_left();
+  happen();
   busy = false;
   return rc;
 }

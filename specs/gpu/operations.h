@@ -115,6 +115,56 @@ static inline int find_no_memory(mf_error *e) {
   return rc == MF_ENOMEM ? MF_OK : rc;
 }
 
+/* The pool may not grow, so that it takes a block with which another stream is not done. */
+static inline int take_a_block_of_another(mf_error *e) {
+  const DLDevice device = gpu(0);
+  const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){3 << 20}};
+  mf_pool_stats s;
+  mf_stream other;
+  mf_tensor *t = NULL;
+  int rc = mf_stream_create(&device, &other, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_stream_swap(&device, other, NULL, e);
+  if (rc == MF_OK) rc = mf_tensor_create(&like, 0, &t, e);
+  if (t != NULL) other_fill(0, data_of(t), 1, NBYTES, other);
+  mf_tensor_release(t);
+  (void)mf_stream_swap(&device, mine, NULL, NULL);
+  if (rc == MF_OK) rc = mf_pool_read(&device, &s, e);
+  if (rc == MF_OK) rc = mf_pool_limit(&device, s.used_bytes + s.cached_bytes, e);
+  if (rc == MF_OK) rc = mf_tensor_create(&like, 0, &t, e);
+  if (rc == MF_OK) mf_tensor_release(t);
+  (void)mf_pool_limit(&device, 0, NULL);
+  (void)mf_stream_destroy(&device, other, NULL);
+  return rc == MF_ENOMEM ? MF_OK : rc;
+}
+
+/* The pool may not grow, and what it keeps is too small, so that this goes back to the driver first; another stream is
+ * not done with it. */
+static inline int free_what_is_kept(mf_error *e) {
+  const DLDevice device = gpu(0);
+  const DLTensor small = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){2 << 20}};
+  const DLTensor large = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){3 << 20}};
+  mf_pool_stats s;
+  mf_stream other;
+  mf_tensor *a = NULL, *b = NULL;
+  int rc = mf_stream_create(&device, &other, e);
+  if (rc != MF_OK) return rc;
+  rc = mf_tensor_create(&small, 0, &a, e);
+  if (rc == MF_OK) rc = mf_tensor_create(&small, 0, &b, e);
+  if (rc == MF_OK) rc = mf_tensor_acquire(a, other, MF_READ, e);
+  if (rc == MF_OK) rc = mf_tensor_acquire(b, other, MF_WRITE, e);
+  if (rc == MF_OK) other_copy(0, data_of(b), data_of(a), NBYTES, other);
+  mf_tensor_release(a);
+  mf_tensor_release(b);
+  if (rc == MF_OK) rc = mf_pool_read(&device, &s, e);
+  if (rc == MF_OK) rc = mf_pool_limit(&device, s.used_bytes + s.cached_bytes, e);
+  if (rc == MF_OK) rc = mf_tensor_create(&large, 0, &a, e);
+  if (rc == MF_OK) mf_tensor_release(a);
+  (void)mf_pool_limit(&device, 0, NULL);
+  (void)mf_stream_destroy(&device, other, NULL);
+  return rc == MF_ENOMEM ? MF_OK : rc;
+}
+
 static inline int find_pointer(mf_error *e) {
   DLDevice found;
   return mf_device_of_pointer(other_device_type(), data_of(small_gpu), &found, e);
@@ -228,6 +278,8 @@ static const struct {
     {"create_pinned", create_pinned},
     {"create_managed", create_managed},
     {"find_no_memory", find_no_memory},
+    {"take_a_block_of_another", take_a_block_of_another},
+    {"free_what_is_kept", free_what_is_kept},
     {"find_pointer", find_pointer},
     {"import_and_release", import_and_release},
     {"export_and_delete", export_and_delete},

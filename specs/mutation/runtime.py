@@ -88,6 +88,8 @@ OF_THREADS = re.compile(r"lock|atomic|cond|once|thread|alone|polling")
 
 FLAGS = ["-std=c11", "-O1", "-g0", "-w", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT}/runtime/include", f"-I{SOURCES}"]
 FLAGS += [f"-I{DEV}/include", f"-I{ROOT}/sim/include", '-DMF_BUILD_ID="mutant"']
+# An error inside of a macro is told where the macro is used, which tells the mutant.
+PLACES = ["-ftrack-macro-expansion=0"]
 KINDS = {"dev": [], "tsan": ["-fsanitize=thread"]}
 BUILDS = {"dev": DEV, "tsan": TSAN}
 REACHED = WORK / "reached.json"  # which functions each spec comes to, and how long it took
@@ -176,7 +178,7 @@ class Runtime(Judge):
 
     def compilers(self, kind, path, source, folder):
         what = ["-fsyntax-only", source] if path.suffix == ".h" else ["-c", source, "-o", folder / "mutants.o"]
-        return [["cc", *FLAGS, *KINDS[kind], "-fmax-errors=0", *what]]
+        return [["cc", *FLAGS, *KINDS[kind], "-fmax-errors=0", *PLACES, *what]]
 
     def link_mutants(self, kind, path, folder):
         library = folder / "libmoonferry.so.0"

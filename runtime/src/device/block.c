@@ -161,7 +161,7 @@ static standing wait_for_event(mf__block *b, const mf__block_event *m, const mf_
 static bool wait_for_home(mf__block *b, const mf__block_request *r) {
   const mf__entry t = entry_of(&b->home);
   void *event;
-  if (!r->may_block || mf__entry_event(r->on->backend, &t, &event, NULL) != MF_OK) return false;
+  if (!r->may_block || r->captured || mf__entry_event(r->on->backend, &t, &event, NULL) != MF_OK) return false;
   const bool ordered = wait_on_stream(b, event, r);
   mf__event_give(r->on->backend, t.ordinal, event);
   return ordered;
@@ -196,7 +196,7 @@ int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_err
   void *behind = NULL;
   int rc = mf__enter_relaxed(&scope, r->on->backend, r->on->ordinal, err);
   if (rc != MF_OK) return rc;
-  if (b->device.space == MF__DEVICE) rc = mf__legacy_check(r->on, err);
+  if (b->device.space == MF__DEVICE) rc = mf__capture_refuse_inside(r->on, "no memory can be given back on it", err);
   const bool ready = rc == MF_OK && mf__block_ready(b, r);
   if (ready && b->may_run) rc = mf__queue_record_event(r->on, &behind, NULL, err);
   if (ready && rc == MF_OK) {

@@ -74,9 +74,6 @@ int mf__enter_relaxed(mf__scope *s, const mf__backend *backend, int32_t ordinal,
 /* Enters a relaxed scope to give something back, or a plain one where the driver fails to relax, so that one failure
  * leaves nothing with the driver. */
 int mf__enter_to_end(mf__scope *s, const mf__backend *backend, int32_t ordinal, mf_error *err);
-/* Refuses the legacy stream while a capture forbids its use. Another thread may begin one at any time, so that it is
- * asked just before each call that names the stream. Between enter and leave. */
-int mf__legacy_check(const mf__queue *on, mf_error *err);
 /* Enters to queue work; refuses the legacy stream while a capture forbids its use. */
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err);
 void mf__leave(const mf__scope *s);
@@ -95,9 +92,11 @@ void mf__leave(const mf__scope *s);
 mf__queue mf__queue_named(const mf__queue *q);
 /* Finds the capture that the queue's stream is in; 0: none. Refuses the legacy stream while it may not be used. */
 int mf__capture_of(const mf__queue *q, uint64_t *id, mf_error *err);
-/* MF_ECAPTURE, saying why, while the queue is being captured; "and ..." follows the queue's name. */
+/* MF_ECAPTURE, saying why, while the queue is being captured; "and ..." follows the queue's name. The second is called
+ * between enter and leave: another thread may begin a capture at any time, so that it is asked about in the scope of a
+ * call that would break it. */
 int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err);
-int mf__capture_refuse_inside(const mf__queue *q, const char *why, mf_error *err); /* between enter and leave */
+int mf__capture_refuse_inside(const mf__queue *q, const char *why, mf_error *err);
 
 /* Frees *ptr behind the work of the queue and sets it to NULL, also where the driver reports a failure: after it has
  * freed the memory it may still report an earlier error. NULL is allowed. Called within mf__enter_relaxed. */

@@ -147,16 +147,19 @@ void mf__pool_give(void *block_taken, mf__record *record) {
 
 /* Taking */
 
-/* Tries some of the candidates; those that are refused go back once all were tried, so that none is tried twice. */
-static mf__block *take_ready(const allocation *a) {
+/* Tries some of the candidates; those that are refused go back once all were tried, so that none is tried twice.
+ * Another thread may begin a capture at any time, so that it is asked about here, before the stream waits for
+ * anything. */
+static int take_ready(allocation *a, mf__block **out, mf_error *err) {
   mf__scope scope;
-  mf__block *found = NULL, *refused = NULL;
-  if (mf__enter_relaxed(&scope, a->request.on->backend, a->request.on->ordinal, NULL) != MF_OK) return NULL;
-  for (int tries = 0; found == NULL && tries < MAX_QUERIES; tries++) {
+  mf__block *refused = NULL;
+  if (mf__enter_relaxed(&scope, a->request.on->backend, a->request.on->ordinal, NULL) != MF_OK) return MF_OK;
+  const int rc = mf__block_request_ask_capture(&a->request, err);
+  for (int tries = 0; rc == MF_OK && *out == NULL && tries < MAX_QUERIES; tries++) {
     mf__block *b = take_any(a->pool, a);
     if (b == NULL) break;
     if (mf__block_ready(b, &a->request)) {
-      found = b;
+      *out = b;
     } else {
       b->next = refused;
       refused = b;
@@ -167,7 +170,7 @@ static mf__block *take_ready(const allocation *a) {
     next = b->next;
     put(b);
   }
-  return found;
+  return rc;
 }
 
 /* How many bytes a new block may have; 0 where the limit has no room. */
@@ -192,7 +195,8 @@ static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
-  if (a->pool->device.space == MF__DEVICE) rc = mf__legacy_check(on, err); /* what was tried before took a while */
+  if (a->pool->device.space == MF__DEVICE) /* what was tried before took a while */
+    rc = mf__capture_refuse_inside(on, "no memory is kept for it; allocate before the capture", err);
   if (rc == MF_OK) rc = on->backend->memory_alloc(a->pool->device.space, b->nbytes, on->stream, &b->data, err);
   if (rc == MF_OK) {
     rc = mf__owned_add(b, err);
@@ -298,7 +302,7 @@ static int reclaim(allocation *a, mf__block **out, mf_error *err) {
     if (step == 1) mf__retire_drain(a->pool->device.backend);
     if (step == 2) wait_for_driver(a);
     a->request.may_block = a->pool->device.space == MF__DEVICE || step == 2;
-    *out = take_ready(a);
+    (void)take_ready(a, out, NULL);
     if (*out != NULL) return MF_OK;
     kept = free_cached(a, &why);
     const int rc = grow(a, out, err);
@@ -311,9 +315,8 @@ static int reclaim(allocation *a, mf__block **out, mf_error *err) {
 
 static int take_slowly(allocation *a, mf__block **out, mf_error *err) {
   const mf__queue *on = a->request.on;
-  int rc = mf__block_request_ask_capture(&a->request, err);
+  int rc = take_ready(a, out, err);
   if (rc != MF_OK) return rc;
-  *out = take_ready(a);
   if (*out == NULL) {
     mf_error failed; /* which the caller sees only if nothing helps */
     if (a->request.captured)

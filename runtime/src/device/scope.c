@@ -89,7 +89,7 @@ int mf__capture_refuse(const mf__queue *q, const char *why, mf_error *err) {
   return rc;
 }
 
-int mf__legacy_check(const mf__queue *on, mf_error *err) {
+static int legacy_check(const mf__queue *on, mf_error *err) {
   uint64_t id;
   return on->stream == MF_STREAM_DEFAULT ? on->backend->stream_capture(on->stream, &id, err) : MF_OK;
 }
@@ -97,7 +97,7 @@ int mf__legacy_check(const mf__queue *on, mf_error *err) {
 int mf__queue_enter(mf__scope *s, const mf__queue *on, mf_error *err) {
   int rc = mf__enter(s, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
-  rc = mf__legacy_check(on, err);
+  rc = legacy_check(on, err);
   if (rc != MF_OK) mf__leave(s);
   return rc;
 }

@@ -214,6 +214,12 @@ static void crew_end(crew *c) {
 
 /* The two directions */
 
+/* The host's part, and the wait for a buffer, take a while, in which another thread may begin a capture: its graph
+ * would use the buffer, which is another copy's by then. */
+static int go_on(const mf__queue *on, mf_error *err) {
+  return mf__capture_refuse_inside(on, "what is left of this copy of pageable memory cannot take part", err);
+}
+
 static int64_t chunk_of(const mf__stage_job *job, int64_t at) {
   const int64_t most = BUFFER_NBYTES / job->grain * job->grain;
   return job->nbytes - at < most ? job->nbytes - at : most;
@@ -228,7 +234,7 @@ static int upload(const mf__queue *on, const mf__stage_job *job, crew *c, mf_err
     rc = buffer_ready(on, b, err);
     if (rc == MF_OK) {
       crew_move(c, at, n, b->data);
-      rc = mf__legacy_check(on, err); /* the host's part took a while */
+      rc = go_on(on, err);
     }
     if (rc == MF_OK) rc = buffer_queue(on, b, job->device + at, n, true, err);
     buffer_give(r, b);
@@ -252,7 +258,7 @@ static int flight_fill(const mf__queue *on, const mf__stage_job *job, flight *f,
     buffer *b = buffer_take(r, f->count == 0);
     if (b == NULL) return MF_OK;
     int rc = buffer_ready(on, b, err);
-    if (rc == MF_OK) rc = mf__legacy_check(on, err);
+    if (rc == MF_OK) rc = go_on(on, err);
     if (rc == MF_OK) rc = buffer_queue(on, b, job->device + f->queued, n, false, err);
     if (rc != MF_OK) {
       buffer_give(r, b);

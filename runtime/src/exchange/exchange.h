@@ -45,6 +45,5 @@ int mf__gl_unregister(const mf__gl_resource *r, mf_error *err);
 /* One call at a time has it: MF_EINVAL for the second one. */
 int mf__gl_begin(mf__gl_resource *r, mf_error *err);
 void mf__gl_end(mf__gl_resource *r);
-int mf__gl_unmap(const mf__gl_resource *r, const mf__queue *on, mf_error *err);
 
 #endif

@@ -78,12 +78,13 @@ static int driver_map_inside(const mf_gl_buffer *b, void **data, size_t *nbytes,
   return rc == MF_OK ? b->gl.device.backend->graphics_map(b->gl.handle, b->on.stream, data, nbytes, err) : rc;
 }
 
-int mf__gl_unmap(const mf__gl_resource *r, const mf__queue *on, mf_error *err) {
-  const mf__backend *backend = r->device.backend;
-  int rc;
-  MF__CALL(rc, mf__enter_to_end, backend, r->device.ordinal, err,
-           backend->graphics_unmap(r->handle, on->stream, err));
-  return rc;
+/* The buffer was mapped in vain. A driver that cannot unmap it keeps it: another failure is told. */
+static void driver_unmap(const mf_gl_buffer *b) {
+  const mf__backend *backend = b->gl.device.backend;
+  int unused;
+  MF__CALL(unused, mf__enter_to_end, backend, b->gl.device.ordinal, NULL,
+           backend->graphics_unmap(b->gl.handle, b->on.stream, NULL));
+  (void)unused;
 }
 
 static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tensor **out, mf_error *err) {
@@ -103,7 +104,7 @@ static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tenso
     b->mapped = *out;
     return rc;
   }
-  (void)mf__gl_unmap(&b->gl, &b->on, NULL);
+  driver_unmap(b);
   return rc;
 }
 

@@ -62,37 +62,41 @@ static int fit_check(const move *m, const mf__array *image, mf_error *err) {
 
 /* A single row's pitch is not looked at, and may be anything in a tensor. */
 static int queue_copy(const move *m, const mf__array *image, mf_error *err) {
-  const mf__backend *backend = m->texture->gl.device.backend;
   const DLTensor *dl = &m->t->dl;
-  mf__usage use = {.record = mf__tensor_record(m->t), .write = !m->upload};
   const int64_t channel = mf__tensor_bits(m->t) / 8, pixel = channels_of(dl) * channel;
   const int64_t width = dl->shape[1] * pixel, pitch = dl->shape[0] > 1 ? dl->strides[0] * channel : width;
   const mf__array_copy job = {image->handle, dl->data, m->x * pixel, m->y, width, dl->shape[0], pitch, m->upload};
-  int rc;
-  MF__ORDERED(rc, &m->on, &use, 1, true, err, backend->array_copy(&job, m->on.stream, err));
-  return rc;
+  return m->texture->gl.device.backend->array_copy(&job, m->on.stream, err);
 }
 
 static const char no_texture[] = "no texture of OpenGL's can be mapped by it";
 
-/* To bring the pixels to the device may have taken long. */
-static int map_inside(const move *m, mf__array *image, mf_error *err) {
+/* Whatever fails in between, OpenGL gets the texture back; the first failure is told. To bring the pixels to the device
+ * may have taken long, so that captures are asked about again. */
+static int map_and_copy(const move *m, bool *queued, mf_error *err) {
   const mf__gl_resource *gl = &m->texture->gl;
-  const int rc = mf__capture_refuse_inside(&m->on, no_texture, err);
-  return rc == MF_OK ? gl->device.backend->graphics_map_array(gl->handle, m->on.stream, image, err) : rc;
-}
-
-/* Whatever fails in between, OpenGL gets the texture back; the first failure is told. */
-static int copy(const move *m, mf_error *err) {
-  const mf__gl_resource *gl = &m->texture->gl;
+  const mf__backend *backend = gl->device.backend;
   mf__array image;
-  int rc;
-  MF__CALL(rc, mf__enter_relaxed, gl->device.backend, gl->device.ordinal, err, map_inside(m, &image, err));
+  int rc = mf__capture_refuse_inside(&m->on, no_texture, err);
+  if (rc == MF_OK) rc = backend->graphics_map_array(gl->handle, m->on.stream, &image, err);
   if (rc != MF_OK) return rc;
   rc = fit_check(m, &image, err);
-  if (rc == MF_OK && !m->t->empty) rc = queue_copy(m, &image, err);
-  const int driver = mf__gl_unmap(gl, &m->on, rc == MF_OK ? err : NULL);
+  *queued = rc == MF_OK && !m->t->empty;
+  if (*queued) rc = queue_copy(m, &image, err);
+  const int driver = backend->graphics_unmap(gl->handle, m->on.stream, rc == MF_OK ? err : NULL);
   return rc != MF_OK ? rc : driver;
+}
+
+/* In one scope, so that the stream which maps can unmap, whatever another thread begins meanwhile. */
+static int copy(const move *m, mf_error *err) {
+  const mf__device *device = &m->texture->gl.device;
+  mf__usage use = {.record = mf__tensor_record(m->t), .write = !m->upload};
+  bool queued = false;
+  int rc = mf__order_begin(&m->on, &use, 1, err);
+  if (rc != MF_OK) return rc;
+  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, map_and_copy(m, &queued, err));
+  mf__order_end(&m->on, &use, 1, queued);
+  return rc;
 }
 
 /* Whether a driver can copy the rows as they are: on the device, compact, and the lowest first. */
