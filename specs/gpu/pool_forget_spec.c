@@ -124,6 +124,23 @@ static void nor_freed_without_an_event_behind_it(void **state) {
   assert_int_equal(stats(device).cached_bytes, cached);
 }
 
+/* Nor where the question just before, whether a capture forbids it, fails: the fourth, because each of the two blocks
+ * was looked at. */
+static void nor_freed_without_an_answer_about_captures(void **state) {
+  char rule[64];
+  (void)state;
+  needs_simulator();
+  const DLDevice device = gpu(0);
+  copy_by_a_kernel(0);
+  assert_int_equal(stats(device).cached_bytes, 2 * NBYTES);
+  snprintf(rule, sizeof rule, "%s@4:999:once", named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"));
+  sim_ask_fail(rule);
+  REFUSED(mf_pool_trim(&device, &err), MF_EDRIVER, "CaptureInfo");
+  assert_int_equal(sim_ask_faults(), 1);
+  assert_int_equal(stats(device).cached_bytes, NBYTES);
+  sim_ask_reset();
+}
+
 /* On another stream, which waits for the kernel; an allocation that fails then leaves nothing of ours there. */
 static void nor_where_another_stream_frees_the_memory(void **state) {
   enum { LIMIT = 64 << 10 };
@@ -382,6 +399,7 @@ int main(void) {
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
       EMPTY(nor_freed_without_an_event_behind_it),
+      EMPTY(nor_freed_without_an_answer_about_captures),
       EMPTY(nor_where_another_stream_frees_the_memory),
       EMPTY(evicted_memory_leaves_nothing_for_good),
       EMPTY(not_while_a_tensor_lives),
