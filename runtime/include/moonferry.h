@@ -15,6 +15,8 @@
  *               mf_error * (NULL is allowed), which it writes only if it fails. After a failure every output
  *               pointer is NULL, every input is as it was, and no ownership has moved.
  *   Ownership   Create, wrap, import, view and retain each give one reference, and release returns it.
+ *               The caller holds each argument until the call returns: a fence that the call asks must not
+ *               release the last reference to it (a ring's may: the call holds the ring).
  *               A function that takes over an argument does so only if it returns MF_OK. A borrowed
  *               pointer lives until the tensor that it came from is released. The deleter of an exported
  *               tensor is plain C: it runs on any thread, and needs no interpreter and no lock.

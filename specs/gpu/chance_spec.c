@@ -8,22 +8,10 @@
 
 #include "device.h"
 
-enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3, ROWS = 9, COLUMNS = 14 };
-enum { CELLS = ROWS * COLUMNS, STEPS = 150, LONG_MS = 5000, TRIES = 100, MOST_CALLS = 24, MOST_RULES = 60 };
+#include "chance.h"
 
-static const DLDataType dtypes[] = {{kDLUInt, 8, 1}, {kDLInt, 32, 1}, {kDLUInt, 16, 1}};
-
-/* A tensor of ROWS x COLUMNS, and what it must hold: numbers that each dtype has. */
-typedef struct item {
-  mf_tensor *t;
-  int32_t values[CELLS];
-  int graphs; /* that use it, so that it stays */
-} item;
-
-/* Every ${step}th row and column from the first of each on, or the last ones first. */
-typedef struct window {
-  int64_t first[2], step[2];
-} window;
+enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3 };
+enum { STEPS = 150, LONG_MS = 5000, TRIES = 100, MOST_CALLS = 24, MOST_RULES = 60 };
 
 typedef struct graph {
   void *launches; /* NULL: none */
@@ -56,7 +44,7 @@ static int gpus(void) {
 }
 
 static uint64_t below(actor *a, uint64_t n) {
-  return random_of(&a->random) % n;
+  return random_below(&a->random, n);
 }
 
 static bool on_gpu(const mf_tensor *t) {
@@ -111,26 +99,7 @@ static int never(actor *a, const char *what) {
     if ((result) == 1) (result) = never(a, #call);                                          \
   } while (0)
 
-/* Windows */
-
-static window any_window(actor *a, const int64_t *shape) {
-  static const int64_t whole[] = {ROWS, COLUMNS};
-  window w;
-  for (int i = 0; i < 2; i++) {
-    const int64_t last = shape[i] - 1;
-    w.step[i] = last == 0 ? 1 : 1 + (int64_t)below(a, (uint64_t)((whole[i] - 1) / last));
-    const int64_t reach = last * w.step[i];
-    w.first[i] = (int64_t)below(a, (uint64_t)(whole[i] - reach));
-    if (below(a, 3) != 0) continue;
-    w.first[i] += reach;
-    w.step[i] = -w.step[i];
-  }
-  return w;
-}
-
-static int64_t cell(const window *w, int64_t row, int64_t column) {
-  return (w->first[0] + row * w->step[0]) * COLUMNS + w->first[1] + column * w->step[1];
-}
+/* Values */
 
 static int view(actor *a, const item *x, const window *w, const int64_t *shape, mf_tensor **out) {
   mf_index at[2];
@@ -140,26 +109,6 @@ static int view(actor *a, const item *x, const window *w, const int64_t *shape, 
                        .step = w->step[i]};
   }
   return outcome(a, mf_tensor_index(x->t, at, 2, out, &a->err), "view");
-}
-
-static void model_copy(item *dst, const window *to, const item *src, const window *from, const int64_t *shape) {
-  int32_t taken[CELLS];
-  for (int64_t r = 0, n = 0; r < shape[0]; r++)
-    for (int64_t c = 0; c < shape[1]; c++) taken[n++] = src->values[cell(from, r, c)];
-  for (int64_t r = 0, n = 0; r < shape[0]; r++)
-    for (int64_t c = 0; c < shape[1]; c++) dst->values[cell(to, r, c)] = taken[n++];
-}
-
-/* Values */
-
-static int32_t value_of(const mf_tensor *host, int64_t i) {
-  const unsigned char *p = data_of(host);
-  const int nbytes = mf_tensor_dltensor(host)->dtype.bits / 8;
-  int32_t wide = 0;
-  uint16_t half;
-  memcpy(&half, p + i * nbytes, nbytes < 2 ? 1 : 2);
-  if (nbytes == 4) memcpy(&wide, p + i * 4, 4);
-  return nbytes == 4 ? wide : nbytes == 2 ? half : p[i];
 }
 
 static int check_item(actor *a, const item *x) {
@@ -232,7 +181,7 @@ static int move(actor *a, item *x, item *to) {
 
 static int copy(actor *a, item *dst, item *src) {
   const int64_t shape[] = {1 + (int64_t)below(a, ROWS), 1 + (int64_t)below(a, COLUMNS)};
-  const window to = any_window(a, shape), from = any_window(a, shape);
+  const window to = any_window(&a->random, shape), from = any_window(&a->random, shape);
   mf_tensor *dst_view, *src_view;
   if (view(a, dst, &to, shape, &dst_view) != 0) return -1;
   if (view(a, src, &from, shape, &src_view) != 0) {
@@ -252,11 +201,6 @@ static int put_one(actor *a, item *x) {
   const int rc = outcome(a, mf_tensor_put(x->t, at, 2, &v, &a->err), "put");
   if (rc == 0) x->values[at[0] * COLUMNS + at[1]] = (int32_t)v.u;
   return rc == 1 ? fill_whole(a, x) : rc;
-}
-
-/* One byte for each cell. */
-static void written(item *x, int byte) {
-  for (int i = 0; i < CELLS; i++) x->values[i] = byte;
 }
 
 static bool is_bytes_on_gpu(const item *x) {
@@ -359,8 +303,8 @@ static int capture(actor *a, graph *g, item *dst, item *src) {
   int rc;
   *g = (graph){.dst = dst, .src = src, .gpu = gpu_of(dst->t),
                .shape = {1 + (int64_t)below(a, ROWS), 1 + (int64_t)below(a, COLUMNS)}};
-  g->to = any_window(a, g->shape);
-  g->from = any_window(a, g->shape);
+  g->to = any_window(&a->random, g->shape);
+  g->from = any_window(&a->random, g->shape);
   if (view(a, dst, &g->to, g->shape, &g->dst_view) != 0) return -1;
   if (view(a, src, &g->from, g->shape, &g->src_view) != 0) {
     mf_tensor_release(g->dst_view);
