@@ -132,17 +132,35 @@ void mf__cuda_context_forget(mf__cuda_device *d) {
   pthread_mutex_unlock(&devices_lock);
 }
 
+/* A call that fails for what went wrong earlier may succeed when it is made again. */
+enum { TRIES = 3 };
+
+static bool is_current(CUcontext wanted) {
+  CUcontext current = NULL;
+  bool known = false;
+  for (int i = 0; i < TRIES && !known; i++) known = mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS;
+  return known && current == wanted;
+}
+
+/* Back to its place above those that the caller has below it: to set it would replace the one there. */
+static bool push_again(CUcontext wanted) {
+  for (int i = 0; i < TRIES; i++)
+    if (mf__cu.cuCtxPushCurrent(wanted) == CUDA_SUCCESS || is_current(wanted)) return true;
+  return false;
+}
+
 /* Restores the context after a push or a pop that failed: these may return errors of previous, asynchronous launches,
  * and have changed the context all the same (CUDA Driver API, "Context Management", notes of cuCtxPushCurrent and
  * cuCtxPopCurrent). So may the question which context is current: where it has no answer, the context that is popped
- * tells, and the caller's goes back to its place above those that the caller has below it. */
+ * tells. */
 static void restore(CUcontext wanted) {
-  CUcontext current = NULL, popped = NULL;
-  if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
-  if (wanted != NULL) {
+  CUcontext popped = NULL;
+  if (is_current(wanted)) return;
+  for (int i = 0; wanted != NULL && i < TRIES; i++) {
+    popped = NULL;
     (void)mf__cu.cuCtxPopCurrent(&popped);
-    if (popped == wanted) (void)mf__cu.cuCtxPushCurrent(wanted);
-    if (mf__cu.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == wanted) return;
+    if (popped == wanted ? push_again(wanted) : is_current(wanted)) return;
+    if (popped != NULL) break;
   }
   (void)mf__cu.cuCtxSetCurrent(wanted); /* NULL pops, if there is anything */
 }
