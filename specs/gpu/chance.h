@@ -3,6 +3,9 @@
 #ifndef GPU_CHANCE_H
 #define GPU_CHANCE_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 enum { ROWS = 9, COLUMNS = 14, CELLS = ROWS * COLUMNS };
 
 static const DLDataType dtypes[] = {{kDLUInt, 8, 1}, {kDLInt, 32, 1}, {kDLUInt, 16, 1}};
@@ -11,13 +14,57 @@ static const DLDataType dtypes[] = {{kDLUInt, 8, 1}, {kDLInt, 32, 1}, {kDLUInt, 
 typedef struct item {
   mf_tensor *t;
   int32_t values[CELLS];
-  int graphs; /* that use it, so that it stays */
+  atomic_int graphs; /* that use it, so that it stays */
+  pthread_rwlock_t lock;
 } item;
+
+/* Which of the tensors a step has, if others may have them, too: one is read, or changed, while the step runs. */
+typedef struct hold {
+  item *x, *y;
+  bool writes_x, writes_y;
+} hold;
+
+static void hold_one(item *x, bool writes) {
+  if (x == NULL) return;
+  assert_int_equal(writes ? pthread_rwlock_wrlock(&x->lock) : pthread_rwlock_rdlock(&x->lock), 0);
+}
+
+static void hold_begin(hold *h) {
+  if (h->x == h->y) {
+    h->writes_x |= h->writes_y;
+    h->y = NULL;
+  }
+  const bool in_order = h->y == NULL || h->x < h->y;
+  hold_one(in_order ? h->x : h->y, in_order ? h->writes_x : h->writes_y);
+  hold_one(in_order ? h->y : h->x, in_order ? h->writes_y : h->writes_x);
+}
+
+static void hold_end(const hold *h) {
+  if (h->x != NULL) pthread_rwlock_unlock(&h->x->lock);
+  if (h->y != NULL) pthread_rwlock_unlock(&h->y->lock);
+}
 
 /* Every ${step}th row and column from the first of each on, or the last ones first. */
 typedef struct window {
   int64_t first[2], step[2];
 } window;
+
+typedef struct graph {
+  void *launches; /* NULL: none */
+  item *dst, *src;
+  window to, from;
+  int64_t shape[2];
+  mf_tensor *dst_view, *src_view;
+  int gpu;
+} graph;
+
+static bool on_gpu(const mf_tensor *t) {
+  return mf_tensor_dltensor(t)->device.device_type == (DLDeviceType)other_device_type();
+}
+
+static int gpu_of(const mf_tensor *t) {
+  return mf_tensor_dltensor(t)->device.device_id;
+}
 
 static uint64_t random_below(uint64_t *random, uint64_t n) {
   return random_of(random) % n;

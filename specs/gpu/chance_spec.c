@@ -1,9 +1,8 @@
 /* chance_spec.c: programs at random whose every value is known: tensors of both GPUs, of pinned and managed memory and
  * of the host, views of them, casts, other libraries' work, captured copies, trims, streams; by one thread and by
- * several, each with tensors of its own; with driver calls that fail now and then. What failed is told, and with the
- * failure that was asked for; what is not told to have failed holds the values that it must; nothing is unordered,
- * nothing is left. */
-#include <pthread.h>
+ * several, with tensors of their own or of them all, which a lock of the host's alone guards; with driver calls that
+ * fail now and then. What failed is told, and with the failure that was asked for; what is not told to have failed
+ * holds the values that it must; nothing is unordered, nothing is left. */
 #include <sched.h>
 
 #include "device.h"
@@ -11,21 +10,13 @@
 #include "chance.h"
 
 enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3 };
+enum { SHARED = 1, FAILING = 2 }; /* of a program */
 enum { STEPS = 150, LONG_MS = 5000, TRIES = 100, MOST_CALLS = 24, MOST_RULES = 60 };
-
-typedef struct graph {
-  void *launches; /* NULL: none */
-  item *dst, *src;
-  window to, from;
-  int64_t shape[2];
-  mf_tensor *dst_view, *src_view;
-  int gpu;
-} graph;
 
 typedef struct actor {
   uint64_t random;
-  bool alone, failing;
-  item items[NITEMS];
+  bool alone, failing, shares;
+  item *items;
   graph graphs[NGRAPHS];
   DLManagedTensorVersioned *given[NGIVEN];
   mf_stream streams[NGPUS][NOWN];
@@ -47,12 +38,13 @@ static uint64_t below(actor *a, uint64_t n) {
   return random_below(&a->random, n);
 }
 
-static bool on_gpu(const mf_tensor *t) {
-  return mf_tensor_dltensor(t)->device.device_type == (DLDeviceType)other_device_type();
+static mf_stream own_stream(actor *a, int g) {
+  return a->streams[g][below(a, NOWN)];
 }
 
-static int gpu_of(const mf_tensor *t) {
-  return mf_tensor_dltensor(t)->device.device_id;
+static mf_stream any_stream(actor *a, int g) {
+  const uint64_t i = below(a, NOWN + 2);
+  return i < NOWN ? a->streams[g][i] : i == NOWN ? MF_STREAM_DEFAULT : MF_STREAM_PER_THREAD;
 }
 
 /* Failures */
@@ -209,7 +201,7 @@ static bool is_bytes_on_gpu(const item *x) {
 
 static int other_writes(actor *a, item *x) {
   const int g = gpu_of(x->t), byte = (int)below(a, 200);
-  const mf_stream s = a->streams[g][below(a, NOWN)];
+  const mf_stream s = any_stream(a, g);
   int rc;
   INSIST(a, rc, mf_tensor_acquire(x->t, s, MF_WRITE, &a->err));
   if (rc != 0) return -1;
@@ -223,7 +215,7 @@ static int other_writes(actor *a, item *x) {
 static int give(actor *a, item *x) {
   DLManagedTensorVersioned **place = &a->given[below(a, NGIVEN)];
   const int g = gpu_of(x->t), byte = (int)below(a, 200);
-  const mf_request request = {.stream = a->streams[g][below(a, NOWN)]};
+  const mf_request request = {.stream = any_stream(a, g)};
   if (*place != NULL) (*place)->deleter(*place);
   *place = NULL;
   const int rc = outcome(a, mf_tensor_export_to(x->t, &request, place, &a->err), "export");
@@ -236,7 +228,7 @@ static int give(actor *a, item *x) {
 static int upkeep(actor *a) {
   const int g = (int)below(a, (uint64_t)gpus());
   const DLDevice device = gpu(g);
-  const mf_stream s = a->streams[g][below(a, NOWN)], other = a->streams[g][below(a, NOWN)];
+  const mf_stream s = any_stream(a, g), other = any_stream(a, g);
   int32_t done;
   switch (below(a, 8)) {
     case 0: return outcome(a, mf_pools_trim((int32_t)below(a, 2), &a->err), "trim");
@@ -266,7 +258,7 @@ static int end_graph(actor *a, graph *g) {
 }
 
 static int launch(actor *a, graph *g) {
-  const mf_stream s = a->streams[g->gpu][below(a, NOWN)];
+  const mf_stream s = own_stream(a, g->gpu);
   int rc;
   INSIST(a, rc, mf_tensor_acquire(g->src->t, s, MF_READ, &a->err));
   if (rc == 0) INSIST(a, rc, mf_tensor_acquire(g->dst->t, s, MF_WRITE, &a->err));
@@ -281,7 +273,7 @@ static int launch(actor *a, graph *g) {
 
 /* Returns whether the graph has the copy. */
 static bool captured_copy(actor *a, graph *g, int *rc) {
-  const mf_stream s = a->streams[g->gpu][below(a, NOWN)];
+  const mf_stream s = own_stream(a, g->gpu);
   const DLDevice device = gpu(g->gpu);
   mf_stream before;
   INSIST(a, *rc, mf_tensor_acquire(g->src->t, s, MF_READ, &a->err));
@@ -316,8 +308,7 @@ static int capture(actor *a, graph *g, item *dst, item *src) {
   return end_graph(a, g) < 0 || rc < 0 ? -1 : 0;
 }
 
-static int graph_step(actor *a, item *x, item *y) {
-  graph *g = &a->graphs[below(a, NGRAPHS)];
+static int graph_step(actor *a, graph *g, item *x, item *y) {
   if (g->launches != NULL) return below(a, 3) != 0 ? launch(a, g) : end_graph(a, g);
   if (x == y || !on_gpu(x->t) || !on_gpu(y->t) || gpu_of(x->t) != gpu_of(y->t)) return 0;
   return capture(a, g, x, y);
@@ -325,21 +316,69 @@ static int graph_step(actor *a, item *x, item *y) {
 
 /* Programs */
 
+typedef enum kind { UPKEEP, MAKE, PUT, FILL, WRITE, GIVE, CHECK, MOVE, COPY, GRAPH } kind;
+
+static const kind kinds[] = {MAKE, UPKEEP, UPKEEP, CHECK, PUT,  FILL, WRITE, WRITE, GIVE,  GIVE,
+                             MOVE, COPY,   COPY,   COPY,  COPY, COPY, GRAPH, GRAPH, GRAPH, GRAPH};
+
+static int change(actor *a, kind what, item *x) {
+  switch (what) {
+    case PUT: return put_one(a, x);
+    case FILL: return fill_whole(a, x);
+    case WRITE: return is_bytes_on_gpu(x) ? other_writes(a, x) : 0;
+    case GIVE: return is_bytes_on_gpu(x) ? give(a, x) : 0;
+    default: return x->graphs == 0 ? make(a, x) : 0;
+  }
+}
+
+static bool only_reads(kind what) {
+  return what == CHECK || what == MOVE;
+}
+
+/* With x, or with x and y. */
+static int step_on(actor *a, kind what, graph *g, item *x, item *y) {
+  if (what == UPKEEP) return upkeep(a);
+  if (x->t == NULL) return only_reads(what) ? 0 : make(a, x);
+  if (what < CHECK) return change(a, what, x);
+  if (what == CHECK) return check_item(a, x);
+  if (what == MOVE) return move(a, x, y);
+  if (y->t == NULL) return 0;
+  return what == COPY ? copy(a, x, y) : graph_step(a, g, x, y);
+}
+
+/* Nobody uses tensors of a stream whose capture another thread begins: no driver call asks about a capture and does
+ * something, so that one which begins between the two is broken. */
+static pthread_rwlock_t captured = PTHREAD_RWLOCK_INITIALIZER;
+
 static int step(actor *a) {
   item *x = &a->items[below(a, NITEMS)], *y = &a->items[below(a, NITEMS)];
-  const uint64_t what = below(a, 20);
+  const kind what = kinds[below(a, COUNT(kinds))];
+  graph *g = &a->graphs[below(a, NGRAPHS)];
+  if (what == GRAPH && g->launches != NULL) {
+    x = g->dst;
+    y = g->src;
+  }
+  hold h = {.x = what == UPKEEP ? NULL : x, .y = what < MOVE ? NULL : y, .writes_x = !only_reads(what),
+            .writes_y = what == MOVE};
+  const bool captures = what == GRAPH && g->launches == NULL;
   let_one_fail(a);
   steps++;
-  if (x->t == NULL || (what == 0 && x->graphs == 0)) return make(a, x);
-  if (what < 3) return upkeep(a);
-  if (what == 3) return check_item(a, x);
-  if (what == 4) return put_one(a, x);
-  if (what == 5) return fill_whole(a, x);
-  if (what < 8) return is_bytes_on_gpu(x) ? other_writes(a, x) : 0;
-  if (what < 10) return is_bytes_on_gpu(x) ? give(a, x) : 0;
-  if (what == 10) return move(a, x, y);
-  if (y->t == NULL) return 0;
-  return what < 16 ? copy(a, x, y) : graph_step(a, x, y);
+  if (a->shares) (captures ? pthread_rwlock_wrlock : pthread_rwlock_rdlock)(&captured);
+  hold_begin(&h);
+  const int rc = step_on(a, what, g, x, y);
+  hold_end(&h);
+  if (a->shares) pthread_rwlock_unlock(&captured);
+  return rc;
+}
+
+static int check_all(actor *a) {
+  int rc = 0;
+  for (int i = 0; i < NITEMS; i++) {
+    if (a->items[i].t != NULL && rc == 0) rc = check_item(a, &a->items[i]);
+    mf_tensor_release(a->items[i].t);
+    a->items[i].t = NULL;
+  }
+  return rc;
 }
 
 static int finish(actor *a) {
@@ -348,10 +387,7 @@ static int finish(actor *a) {
     if (a->given[i] != NULL) a->given[i]->deleter(a->given[i]);
   for (int i = 0; i < NGRAPHS; i++)
     if (a->graphs[i].launches != NULL && end_graph(a, &a->graphs[i]) != 0) rc = -1;
-  for (int i = 0; i < NITEMS; i++) {
-    if (a->items[i].t != NULL && rc == 0) rc = check_item(a, &a->items[i]);
-    mf_tensor_release(a->items[i].t);
-  }
+  if (!a->shares && check_all(a) != 0) rc = -1;
   for (int g = 0; g < gpus() && rc == 0; g++) {
     const DLDevice device = gpu(g);
     INSIST(a, rc, mf_stream_swap(&device, MF_STREAM_DEFAULT, NULL, &a->err));
@@ -373,27 +409,49 @@ static void open_streams(actor *a) {
     for (int i = 0; i < NOWN; i++) a->streams[g][i] = other_stream(g, a->alone && i == 0);
 }
 
-static void program(uint64_t seed, int nthreads, bool failing) {
-  static actor actors[NTHREADS];
-  pthread_t threads[NTHREADS];
-  const actor *wrong = NULL;
-  sim_ask_seed(seed);
-  told = 0;
-  rules = 0;
+static void open_items(item *items) {
+  for (int i = 0; i < NITEMS; i++) {
+    items[i] = (item){0};
+    assert_int_equal(pthread_rwlock_init(&items[i].lock, NULL), 0);
+  }
+}
+
+static void open_actors(actor *actors, uint64_t seed, int nthreads, int mode) {
+  static item items[NTHREADS][NITEMS];
+  const bool shares = mode & SHARED;
   for (int i = 0; i < nthreads; i++) {
-    actors[i] = (actor){.random = seed_of(seed) * NTHREADS + (uint64_t)i, .alone = nthreads == 1, .failing = failing};
+    actors[i] = (actor){.random = seed_of(seed) * NTHREADS + (uint64_t)i, .alone = nthreads == 1,
+                        .failing = mode & FAILING, .shares = shares, .items = items[shares ? 0 : i]};
+    open_items(actors[i].items);
     open_streams(&actors[i]);
   }
+}
+
+/* Returns who says that something is wrong. */
+static const actor *run(actor *actors, int nthreads, bool shares) {
+  pthread_t threads[NTHREADS];
+  const actor *wrong = NULL;
   for (int i = 0; i < nthreads; i++) assert_int_equal(pthread_create(&threads[i], NULL, act, &actors[i]), 0);
   for (int i = 0; i < nthreads; i++) {
     void *one;
     assert_int_equal(pthread_join(threads[i], &one), 0);
     if (wrong == NULL) wrong = one;
   }
+  return wrong == NULL && shares && check_all(&actors[0]) != 0 ? &actors[0] : wrong;
+}
+
+static void program(uint64_t seed, int nthreads, int mode) {
+  static actor actors[NTHREADS];
+  sim_ask_seed(seed);
+  told = 0;
+  rules = 0;
+  open_actors(actors, seed, nthreads, mode);
+  const actor *wrong = run(actors, nthreads, mode & SHARED);
   if (wrong != NULL) fail_msg("seed %llu: %s", (unsigned long long)seed, wrong->wrong);
   if (sim_ask_findings() != 0) fail_msg("seed %llu", (unsigned long long)seed);
   assert_true(told <= (int64_t)sim_ask_faults()); /* each is told once at most */
   sim_ask_reset();
+  sync_all();
   for (int i = 0; i < nthreads; i++)
     for (int g = 0; g < gpus(); g++)
       for (int s = 0; s < NOWN; s++) other_stream_end(actors[i].streams[g][s]);
@@ -401,41 +459,40 @@ static void program(uint64_t seed, int nthreads, bool failing) {
   nothing_left();
 }
 
-static void programs(int nthreads, bool failing) {
-  const uint64_t n = seeds(20);
+static void programs(int nthreads, int mode) {
+  const uint64_t n = seeds(10);
+  const bool failing = mode & FAILING;
+  if (failing) needs_simulator();
   steps = launched = failed = 0;
-  for (uint64_t seed = 0; seed < n; seed++) program(seed, nthreads, failing);
+  for (uint64_t seed = 0; seed < n; seed++) program(seed, nthreads, mode);
   assert_int_equal(steps, (int64_t)n * nthreads * STEPS);
   assert_true(launched > (int64_t)n);
   assert_true(!failing || failed > (int64_t)n);
 }
 
-static void by_one_thread(void **state) {
-  (void)state;
-  programs(1, false);
-}
+#define PROGRAMS(name, nthreads, mode) \
+  static void name(void **state) {     \
+    (void)state;                       \
+    programs(nthreads, mode);          \
+  }
 
-static void by_several_threads(void **state) {
-  (void)state;
-  programs(NTHREADS, false);
-}
-
-static void by_one_thread_with_failures(void **state) {
-  (void)state;
-  needs_simulator();
-  programs(1, true);
-}
-
-static void by_several_threads_with_failures(void **state) {
-  (void)state;
-  needs_simulator();
-  programs(NTHREADS, true);
-}
+PROGRAMS(by_one_thread, 1, 0)
+PROGRAMS(by_several_threads, NTHREADS, 0)
+PROGRAMS(by_threads_that_share_tensors, NTHREADS, SHARED)
+PROGRAMS(by_one_thread_with_failures, 1, FAILING)
+PROGRAMS(by_several_threads_with_failures, NTHREADS, FAILING)
+PROGRAMS(by_threads_that_share_tensors_with_failures, NTHREADS, SHARED | FAILING)
 
 /* The driver calls of other libraries succeed. */
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(by_one_thread), SPEC(by_several_threads), SPEC(by_one_thread_with_failures),
-                                     SPEC(by_several_threads_with_failures)};
+  const struct CMUnitTest tests[] = {
+      SPEC(by_one_thread),
+      SPEC(by_several_threads),
+      SPEC(by_threads_that_share_tensors),
+      SPEC(by_one_thread_with_failures),
+      SPEC(by_several_threads_with_failures),
+      SPEC(by_threads_that_share_tensors_with_failures),
+  };
   (void)setenv("SIM_FAIL_OF", "libmoonferry", 1);
   return RUN(tests);
 }

@@ -151,13 +151,18 @@ static inline void sync_all(void) {
   for (int i = 0; i < other_devices(); i++) other_sync_all(i);
 }
 
+static inline bool is_any_left(void) {
+  return sim_ask_left("memory") != 0 || sim_ask_left("events") != 0;
+}
+
 /* Everything that the runtime keeps goes back to the driver. A trim waits for no work, so that all must be done before,
- * and what it frees is work of its own. The second round is for the streams that another device's memory named, more
- * are for a driver that calls an event unfinished for a while although it is done (hip.c). */
+ * and what it frees is work of its own, with an event behind it where a kernel is loaded. The second round is for the
+ * streams that another device's memory named, more are for memory that only the second could free, and for a driver
+ * that calls an event unfinished for a while although it is done (hip.c). */
 static inline void give_all_back(void) {
   enum { ROUNDS = 2, MOST = 50 };
   sync_all();
-  for (int round = 0; round < ROUNDS || (round < MOST && sim_ask_left("memory") != 0); round++) {
+  for (int round = 0; round < ROUNDS || (round < MOST && is_any_left()); round++) {
     trim_all();
     sync_all();
   }
