@@ -252,6 +252,56 @@ static void of_each_question_the_failure_is_told(void **state) {
   gl_delete(buffer);
 }
 
+/* Each call is made on the device that it is registered with, and the thread's current stream there is what it was. */
+static void one_of_another_gpu(void **state) {
+  (void)state;
+  needs_devices(2);
+  const DLDevice device = gpu(1);
+  const unsigned buffer = new_buffer(0);
+  const mf_stream s = stream_new(1), current = stream_new(1);
+  int64_t count = FLOATS;
+  const DLTensor like = floats(&count);
+  mf_gl_buffer *b;
+  mf_tensor *t;
+  mf_stream now;
+  use_stream(1, current);
+  for (int unmaps = 0; unmaps < 2; unmaps++) {
+    OK(mf_gl_buffer_open(&device, buffer, 0, &b, &err));
+    OK(mf_gl_buffer_map(b, s, &like, &t, &err));
+    assert_int_equal(mf_tensor_dltensor(t)->device.device_id, 1);
+    fill(t, 6);
+    if (unmaps) OK(mf_gl_buffer_unmap(b, NULL, &err));
+    OK(mf_stream_current(&device, &now, &err));
+    assert_int_equal(now, current);
+    OK(mf_gl_buffer_close(b, &err));
+    expect_floats(buffer, 6);
+  }
+  assert_int_equal(sim_ask_findings(), 0);
+  use_stream(1, MF_STREAM_DEFAULT);
+  stream_end(1, s);
+  stream_end(1, current);
+  gl_delete(buffer);
+}
+
+/* That the mode of captures cannot be set is no reason to keep it. */
+static void it_goes_back_in_any_mode(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  char rule[96];
+  mf_gl_buffer *b = opened(buffer, 0);
+  fill(mapped(b, MF_STREAM_DEFAULT), 5);
+  synchronize(0);
+  snprintf(rule, sizeof rule, "%s:999:on",
+           named("cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"));
+  sim_ask_fail(rule);
+  OK(mf_gl_buffer_unmap(b, NULL, &err));
+  OK(mf_gl_buffer_close(b, &err));
+  sim_ask_reset();
+  expect_floats(buffer, 5);
+  assert_int_equal(sim_ask_findings(), 0);
+  gl_delete(buffer);
+}
+
 /* Where the device cannot be entered, the driver is not told; but nobody uses the memory from then on. */
 static void without_the_device_the_tensor_is_over(void **state) {
   (void)state;
@@ -358,6 +408,7 @@ int main(void) {
       SPEC(bytes_go_both_ways_in_order), SPEC(the_gpu_reads_what_opengl_wrote), SPEC(a_tensor_says_that_it_is_over),
       SPEC(whoever_acquired_it_is_waited_for), SPEC(misuse), SPEC(each_failing_call), SPEC(the_first_failure_is_told),
       SPEC(of_each_question_the_failure_is_told), SPEC(without_the_device_the_tensor_is_over), SPEC(no_memory),
+      SPEC(one_of_another_gpu), SPEC(it_goes_back_in_any_mode),
       SPEC(no_memory_on_a_new_thread), SPEC(a_trim_leaves_it_alone),
   };
   return mf_allocator_set(dirty_realloc, NULL, &err) == MF_OK ? RUN(tests) : 1;

@@ -99,6 +99,25 @@ static void it_ends_behind_its_work(void **state) {
   close(fd);
 }
 
+/* Each call is made on the device that it is imported for. */
+static void one_of_another_gpu(void **state) {
+  (void)state;
+  needs_devices(2);
+  const DLDevice device = gpu(1);
+  const mf_stream stream = stream_new(1);
+  mf_semaphore *s;
+  needs_simulator();
+  fd = sim_ask_semaphore(0, false);
+  OK(mf_semaphore_from_fd(&device, dup(fd), 0, &s, &err));
+  OK(mf_semaphore_signal(s, stream, 1, &err));
+  OK(mf_semaphore_wait(s, stream, 1, &err));
+  OK(mf_stream_synchronize(&device, stream, &err));
+  assert_int_equal(sim_ask_semaphore_value(fd), 1);
+  release(s);
+  assert_int_equal(sim_ask_findings(), 0);
+  stream_end(1, stream);
+}
+
 static void a_binary_one(void **state) {
   (void)state;
   mf_semaphore *s = imported(true);
@@ -248,8 +267,10 @@ static void each_failing_call(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(frames), SPEC(it_ends_behind_its_work), SPEC(a_binary_one), SPEC(misuse),
-                                     SPEC(a_capture_that_begins_meanwhile_stays_whole),
-                                     SPEC(what_a_capture_refuses_is_no_use_of_it), SPEC(each_failing_call)};
+  const struct CMUnitTest tests[] = {
+      SPEC(frames), SPEC(it_ends_behind_its_work), SPEC(one_of_another_gpu), SPEC(a_binary_one), SPEC(misuse),
+      SPEC(a_capture_that_begins_meanwhile_stays_whole), SPEC(what_a_capture_refuses_is_no_use_of_it),
+      SPEC(each_failing_call),
+  };
   return RUN(tests);
 }
