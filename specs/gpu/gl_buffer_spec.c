@@ -252,6 +252,22 @@ static void of_each_question_the_failure_is_told(void **state) {
   gl_delete(buffer);
 }
 
+static void *wanted; /* what is current on the device */
+static int made_there;
+
+static void look_where(void *unused) {
+  (void)unused;
+  made_there += other_current() == wanted;
+}
+
+/* Notes whether the next such call is made with the second GPU as the current one. */
+static void look_at(const char *cuda, const char *rocm) {
+  other_current_set(1);
+  wanted = other_current();
+  other_current_set(0);
+  sim_ask_at(cuda, rocm, 1, look_where, NULL);
+}
+
 /* Each call is made on the device that it is registered with, and the thread's current stream there is what it was. */
 static void one_of_another_gpu(void **state) {
   (void)state;
@@ -265,7 +281,12 @@ static void one_of_another_gpu(void **state) {
   mf_tensor *t;
   mf_stream now;
   use_stream(1, current);
+  made_there = 0;
   for (int unmaps = 0; unmaps < 2; unmaps++) {
+    look_at("cuGraphicsGLRegisterBuffer", "hipGraphicsGLRegisterBuffer");
+    look_at("cuGraphicsMapResources", "hipGraphicsMapResources");
+    look_at("cuGraphicsUnmapResources", "hipGraphicsUnmapResources");
+    look_at("cuGraphicsUnregisterResource", "hipGraphicsUnregisterResource");
     OK(mf_gl_buffer_open(&device, buffer, 0, &b, &err));
     OK(mf_gl_buffer_map(b, s, &like, &t, &err));
     assert_int_equal(mf_tensor_dltensor(t)->device.device_id, 1);
@@ -276,6 +297,7 @@ static void one_of_another_gpu(void **state) {
     OK(mf_gl_buffer_close(b, &err));
     expect_floats(buffer, 6);
   }
+  assert_int_equal(made_there, 8);
   assert_int_equal(sim_ask_findings(), 0);
   use_stream(1, MF_STREAM_DEFAULT);
   stream_end(1, s);

@@ -99,6 +99,22 @@ static void it_ends_behind_its_work(void **state) {
   close(fd);
 }
 
+static void *wanted; /* what is current on the device */
+static int made_there;
+
+static void look_where(void *unused) {
+  (void)unused;
+  made_there += other_current() == wanted;
+}
+
+/* Notes whether the next such call is made with the second GPU as the current one. */
+static void look_at(const char *cuda, const char *rocm) {
+  other_current_set(1);
+  wanted = other_current();
+  other_current_set(0);
+  sim_ask_at(cuda, rocm, 1, look_where, NULL);
+}
+
 /* Each call is made on the device that it is imported for. */
 static void one_of_another_gpu(void **state) {
   (void)state;
@@ -108,12 +124,16 @@ static void one_of_another_gpu(void **state) {
   mf_semaphore *s;
   needs_simulator();
   fd = sim_ask_semaphore(0, false);
+  made_there = 0;
+  look_at("cuImportExternalSemaphore", "hipImportExternalSemaphore");
+  look_at("cuDestroyExternalSemaphore", "hipDestroyExternalSemaphore");
   OK(mf_semaphore_from_fd(&device, dup(fd), 0, &s, &err));
   OK(mf_semaphore_signal(s, stream, 1, &err));
   OK(mf_semaphore_wait(s, stream, 1, &err));
   OK(mf_stream_synchronize(&device, stream, &err));
   assert_int_equal(sim_ask_semaphore_value(fd), 1);
   release(s);
+  assert_int_equal(made_there, 2);
   assert_int_equal(sim_ask_findings(), 0);
   stream_end(1, stream);
 }
