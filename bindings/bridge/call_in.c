@@ -34,7 +34,8 @@ void mf__call_in_fail(mf__frame *frame, int status) {
   if (is_for_want_of_memory(frame, status)) status = LUA_ERRMEM;
   mf__let_all_go(frame);
   if (!mf__stopped(state)) {
-    if (mf__call_in_body(frame, mf__error_to_python, &status, 1) != 0) mf__error_fallback(frame->L);
+    const int told = mf__call_in_body(frame, mf__error_to_python, &status, 1);
+    if (told != 0) mf__error_fallback(frame->L, told);
     mf__stopped(state); /* a script's __tostring may have run for the text, and was ended */
   }
   if (status == LUA_ERRMEM) collect_after(frame);

@@ -55,8 +55,8 @@ int mf__unprotected_rest(mf__frame *frame, PyObject *got);
 /* A body: makes the error value at 1 the pending exception. ${status} points to the int that lua_pcall returned. */
 int mf__error_to_python(lua_State *L, void *status);
 
-/* The same for when that fails, with the error at the top. */
-void mf__error_fallback(lua_State *L);
+/* The same for when that fails, with lua_pcall's ${status} then, and the error at the top. */
+void mf__error_fallback(lua_State *L, int status);
 
 /* The message handler of mf__call_in. */
 int mf__error_handler(lua_State *L);

@@ -311,10 +311,14 @@ int mf__error_to_python(lua_State *L, void *status) {
   return 0;
 }
 
-void mf__error_fallback(lua_State *L) {
+void mf__error_fallback(lua_State *L, int status) {
   mf__clear_error();
-  if (is_exit(L)) {
-    mf__restore_error(mf__fault_exception(L, -1));
+  PyObject *exception = mf__fault_exception(L, -1);
+  const char *text = status == LUA_ERRRUN && lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+  if (exception != NULL && !PyErr_GivenExceptionMatches(exception, PyExc_MemoryError)) {
+    mf__restore_error(exception);
+  } else if (text != NULL && !is_memory_text(text)) {
+    PyErr_Format(mf__lua_error_type, "an error in Lua cannot be told, because of another one: %s", text);
   } else {
     PyErr_SetString(mf__lua_memory_error_type, "not enough memory to say what went wrong in Lua");
   }

@@ -152,6 +152,20 @@ def test_a_finalizer_may_wait_for_a_thread_that_needs_a_stack_of_its_own():
     assert lua.execute(STACKS) <= 61
 
 
+def test_an_error_that_finalizers_keep_from_being_told_is_no_lack_of_memory():
+    lua = mf.Lua()
+    lua.execute(RENEWED, lua.eval("function() if fails then error('of a finalizer', 0) end end"))
+    told = []
+    lua.execute("fails = true")
+    for i in range(100):
+        try:
+            lua.eval(f"'{i}' .. (...)", i)
+        except mf.LuaError as error:
+            told.append(error)
+    assert any("cannot be told" in str(error) for error in told)
+    assert all("of a finalizer" in str(error) and type(error) is mf.LuaError for error in told)
+
+
 def test_a_new_stack_leaves_the_collector_as_it_was():
     lua = mf.Lua()
     lua.execute(COUNTED + "collectgarbage('stop') mark()")
