@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-static void (*when_entering)(void), (*when_left)(void); /* NULL: nothing happens */
+/* Of the thread; NULL: nothing happens. */
+static _Thread_local void (*when_entering)(void), (*when_left)(void);
 
 /* The library's, which begins a scope so, before the device is entered, and ends it so, after the driver was left. */
 __attribute__((visibility("default"))) int pthread_setcancelstate(int state, int *before) {
