@@ -205,9 +205,13 @@ int other_devices(void) {
 
 enum { NOT_ENTERED = -1 }; /* where failures are tolerated */
 
+/* Nothing in between is a cancellation point: cancel_spec.c asks what the calls of Moonferry's do. */
+static _Thread_local int cancelling;
+
 /* The device that was current, as HIP counts them. */
 static int enter(int device) {
   int before = 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
   if (!is_hip) {
     const handle context = context_of(device);
     const int status = call.push(context);
@@ -221,11 +225,11 @@ static int enter(int device) {
 
 static void leave(int before) {
   handle ignored;
-  if (before == NOT_ENTERED) return;
-  if (is_hip)
+  if (is_hip && before != NOT_ENTERED)
     DO(set_device, before);
-  else
+  else if (before != NOT_ENTERED)
     DO(pop, &ignored);
+  pthread_setcancelstate(cancelling, NULL);
 }
 
 static handle native(int64_t stream) {
@@ -244,16 +248,10 @@ void other_stream_end(int64_t stream) {
   DO(stream_destroy, native(stream));
 }
 
-/* No cancellation point: cancel_spec.c asks what the calls of Moonferry's do. */
 void other_fill(int device, void *p, int byte, size_t nbytes, int64_t stream) {
-  int cancelling;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
   const int before = enter(device);
-  if (before != NOT_ENTERED) {
-    DO(fill, (address)p, (unsigned char)byte, nbytes, native(stream));
-    leave(before);
-  }
-  pthread_setcancelstate(cancelling, NULL);
+  if (before != NOT_ENTERED) DO(fill, (address)p, (unsigned char)byte, nbytes, native(stream));
+  leave(before);
 }
 
 void other_busy(int device, int64_t stream) {
