@@ -119,10 +119,10 @@ static void look_at(const char *cuda, const char *rocm) {
 static void one_of_another_gpu(void **state) {
   (void)state;
   needs_devices(2);
+  needs_simulator();
   const DLDevice device = gpu(1);
   const mf_stream stream = stream_new(1);
   mf_semaphore *s;
-  needs_simulator();
   fd = sim_ask_semaphore(0, false);
   made_there = 0;
   look_at("cuImportExternalSemaphore", "hipImportExternalSemaphore");
