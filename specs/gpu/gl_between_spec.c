@@ -178,22 +178,30 @@ static void a_trim_in_between(void **state) {
   each_call_with(another_thread_trims);
 }
 
-/* As on another thread, which finds nobody inside of the device: what was just registered is of it. */
-static void trims_when_left(void) {
+/* As on another thread, which finds nobody inside of the device: what is registered is of it. */
+static void trims_around(void) {
   OK(mf_pools_trim(0, &err));
 }
 
-static void a_trim_behind_its_registration(void **state) {
+static void expect_not_forgotten(void *unused) {
+  (void)unused;
+  assert_int_equal(sim_ask_calls("cuDevicePrimaryCtxRelease"), 0);
+}
+
+static void a_trim_while_it_is_registered(void **state) {
   (void)state;
   const unsigned buffer = new_buffer(0);
   synchronize(0);
   trim_all();
   sim_ask_reset();
-  when_left = trims_when_left;
+  when_left = trims_around;
   held = opened(buffer, 0);
+  expect_not_forgotten(NULL);
   when_left = NULL;
-  assert_int_equal(sim_ask_calls("cuDevicePrimaryCtxRelease"), 0);
+  sim_ask_at("cuGraphicsUnregisterResource", "hipGraphicsUnregisterResource", 1, expect_not_forgotten, NULL);
+  when_entering = trims_around;
   OK(mf_gl_buffer_close(held, &err));
+  when_entering = NULL;
   gl_delete(buffer);
 }
 
@@ -315,7 +323,7 @@ int main(void) {
       SPEC(a_capture_elsewhere_is_no_concern_of_it),
       SPEC(a_fork_in_between),
       SPEC(a_trim_in_between),
-      SPEC(a_trim_behind_its_registration),
+      SPEC(a_trim_while_it_is_registered),
       SPEC(a_capture_that_begins_while_it_unmaps_stays_whole),
       SPEC(its_tensor_is_over_when_the_driver_unmaps),
       SPEC(of_two_threads_one_has_it),

@@ -1,6 +1,7 @@
 /* gl_buffer_spec.c: OpenGL's buffers as tensors of a GPU: the bytes both ways, the order between the mapping's stream
  * and others, that the tensor says so when it is over, and what each failure leaves. */
 #include "gl_buffer.h"
+#include "made_at.h"
 
 #include <pthread.h>
 
@@ -252,22 +253,6 @@ static void of_each_question_the_failure_is_told(void **state) {
   gl_delete(buffer);
 }
 
-static void *wanted; /* what is current on the device */
-static int made_there;
-
-static void look_where(void *unused) {
-  (void)unused;
-  made_there += other_current() == wanted;
-}
-
-/* Notes whether the next such call is made with the second GPU as the current one. */
-static void look_at(const char *cuda, const char *rocm) {
-  other_current_set(1);
-  wanted = other_current();
-  other_current_set(0);
-  sim_ask_at(cuda, rocm, 1, look_where, NULL);
-}
-
 /* Each call is made on the device that it is registered with, and the thread's current stream there is what it was. */
 static void one_of_another_gpu(void **state) {
   (void)state;
@@ -281,7 +266,7 @@ static void one_of_another_gpu(void **state) {
   mf_tensor *t;
   mf_stream now;
   use_stream(1, current);
-  made_there = 0;
+  looks_begin(1);
   for (int unmaps = 0; unmaps < 2; unmaps++) {
     look_at("cuGraphicsGLRegisterBuffer", "hipGraphicsGLRegisterBuffer");
     look_at("cuGraphicsMapResources", "hipGraphicsMapResources");
@@ -297,7 +282,7 @@ static void one_of_another_gpu(void **state) {
     OK(mf_gl_buffer_close(b, &err));
     expect_floats(buffer, 6);
   }
-  assert_int_equal(made_there, 8);
+  assert_int_equal(looks_there, 8);
   assert_int_equal(sim_ask_findings(), 0);
   use_stream(1, MF_STREAM_DEFAULT);
   stream_end(1, s);

@@ -1,6 +1,7 @@
 /* gl_texture_spec.c: OpenGL's textures and tensors: the pixels of each format both ways, whatever the strides and
  * wherever the tensor lies, what is copied first, and the order between the call's stream and others. */
 #include "gl_picture.h"
+#include "made_at.h"
 
 /* Down to each kind of memory, other pixels up from it. */
 static void one_format(const gl_form *f, DLDevice where, mf_stream s) {
@@ -231,23 +232,41 @@ static void it_is_ordered_with_other_streams(void **state) {
   gl_delete_texture(texture);
 }
 
-/* The thread's current stream is what it was, though the call has another one. */
-static void the_current_stream_stays(void **state) {
+/* Each call is made on the device that it is registered with, whichever way the pixels go, and the thread's current
+ * stream there is what it was, though the call has another one. */
+static void one_of_another_gpu(void **state) {
   (void)state;
-  const DLDevice device = gpu(0);
+  needs_devices(2);
+  const DLDevice device = gpu(1);
   const unsigned texture = new_texture(rgba8, 0);
-  mf_gl_texture *x = opened(texture, 0);
-  const mf_stream s = stream_new(0);
-  mf_tensor *t = picture((DLDevice){kDLCPU, 0}, rgba8, HEIGHT, WIDTH);
-  mf_stream current;
-  OK(mf_gl_texture_download(x, t, 0, 0, s, &err));
-  assert_memory_equal(data_of(t), pixels, WIDTH * HEIGHT * 4);
-  up(x, t, s);
-  OK(mf_stream_current(&device, &current, &err));
-  assert_int_equal(current, MF_STREAM_DEFAULT);
-  mf_tensor_release(t);
-  OK(mf_gl_texture_close(x, &err));
-  stream_end(0, s);
+  const mf_stream s = stream_new(1), current = stream_new(1);
+  mf_tensor *t[] = {picture(device, rgba8, HEIGHT, WIDTH), picture((DLDevice){kDLCPU, 0}, rgba8, HEIGHT, WIDTH)};
+  mf_gl_texture *x;
+  mf_stream now;
+  use_stream(1, current);
+  for (size_t i = 0; i < COUNT(t); i++) {
+    fill(t[i], 40 + i);
+    looks_begin(1);
+    look_at("cuGraphicsGLRegisterImage", "hipGraphicsGLRegisterImage");
+    look_at("cuGraphicsMapResources", "hipGraphicsMapResources");
+    look_at("cuMemcpy2DAsync", "hipMemcpy2DToArrayAsync");
+    look_at("cuGraphicsUnmapResources", "hipGraphicsUnmapResources");
+    look_at("cuGraphicsUnregisterResource", "hipGraphicsUnregisterResource");
+    OK(mf_gl_texture_open(&device, texture, 0, 0, &x, &err));
+    up(x, t[i], s);
+    OK(mf_gl_texture_download(x, t[i], 0, 0, s, &err));
+    OK(mf_stream_current(&device, &now, &err));
+    assert_int_equal(now, current);
+    OK(mf_gl_texture_close(x, &err));
+    assert_int_equal(looks_there, 5);
+    memset(pixels, 40 + (int)i, WIDTH * HEIGHT * 4);
+    expect_texture(texture, rgba8);
+    mf_tensor_release(t[i]);
+  }
+  assert_int_equal(sim_ask_findings(), 0);
+  use_stream(1, MF_STREAM_DEFAULT);
+  stream_end(1, s);
+  stream_end(1, current);
   gl_delete_texture(texture);
 }
 
@@ -255,7 +274,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_format_both_ways), SPEC(any_strides_do), SPEC(what_lies_right_is_not_copied_first), SPEC(few_rows),
       SPEC(what_the_stream_does_next_comes_after_it), SPEC(a_part_of_it), SPEC(it_is_ordered_with_other_streams),
-      SPEC(the_current_stream_stays),
+      SPEC(one_of_another_gpu),
   };
   return RUN(tests);
 }

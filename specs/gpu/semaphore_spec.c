@@ -3,6 +3,7 @@
  * driver of Vulkan's for the CPU exports one. */
 #include "device.h"
 #include "left.h"
+#include "made_at.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -99,20 +100,21 @@ static void it_ends_behind_its_work(void **state) {
   close(fd);
 }
 
-static void *wanted; /* what is current on the device */
-static int made_there;
-
-static void look_where(void *unused) {
-  (void)unused;
-  made_there += other_current() == wanted;
-}
-
-/* Notes whether the next such call is made with the second GPU as the current one. */
-static void look_at(const char *cuda, const char *rocm) {
-  other_current_set(1);
-  wanted = other_current();
-  other_current_set(0);
-  sim_ask_at(cuda, rocm, 1, look_where, NULL);
+/* One stream waits for what another signals later: a stream that had to wait for the other would never come to it. */
+static void its_uses_order_nothing(void **state) {
+  (void)state;
+  mf_semaphore *s = imported(false);
+  const mf_stream waits = stream_new(0), signals = stream_new(0);
+  const DLDevice device = gpu(0);
+  OK(mf_semaphore_wait(s, waits, 1, &err));
+  OK(mf_semaphore_signal(s, signals, 1, &err));
+  for (int i = 0; i < 100000 && !is_done(signals); i++) sched_yield();
+  assert_true(is_done(signals));
+  OK(mf_stream_synchronize(&device, waits, &err));
+  assert_int_equal(sim_ask_semaphore_value(fd), 1);
+  release(s);
+  stream_end(0, waits);
+  stream_end(0, signals);
 }
 
 /* Each call is made on the device that it is imported for. */
@@ -124,8 +126,10 @@ static void one_of_another_gpu(void **state) {
   const mf_stream stream = stream_new(1);
   mf_semaphore *s;
   fd = sim_ask_semaphore(0, false);
-  made_there = 0;
+  looks_begin(1);
   look_at("cuImportExternalSemaphore", "hipImportExternalSemaphore");
+  look_at("cuSignalExternalSemaphoresAsync", "hipSignalExternalSemaphoresAsync");
+  look_at("cuWaitExternalSemaphoresAsync", "hipWaitExternalSemaphoresAsync");
   look_at("cuDestroyExternalSemaphore", "hipDestroyExternalSemaphore");
   OK(mf_semaphore_from_fd(&device, dup(fd), 0, &s, &err));
   OK(mf_semaphore_signal(s, stream, 1, &err));
@@ -133,7 +137,7 @@ static void one_of_another_gpu(void **state) {
   OK(mf_stream_synchronize(&device, stream, &err));
   assert_int_equal(sim_ask_semaphore_value(fd), 1);
   release(s);
-  assert_int_equal(made_there, 2);
+  assert_int_equal(looks_there, 4);
   assert_int_equal(sim_ask_findings(), 0);
   stream_end(1, stream);
 }
@@ -288,7 +292,8 @@ static void each_failing_call(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      SPEC(frames), SPEC(it_ends_behind_its_work), SPEC(one_of_another_gpu), SPEC(a_binary_one), SPEC(misuse),
+      SPEC(frames), SPEC(it_ends_behind_its_work), SPEC(its_uses_order_nothing), SPEC(one_of_another_gpu),
+      SPEC(a_binary_one), SPEC(misuse),
       SPEC(a_capture_that_begins_meanwhile_stays_whole), SPEC(what_a_capture_refuses_is_no_use_of_it),
       SPEC(each_failing_call),
   };
