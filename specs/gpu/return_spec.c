@@ -6,7 +6,7 @@
 
 #include "device.h"
 
-enum { NBYTES = 4096 };
+enum { NBYTES = 4096, LAST = NBYTES - 1 };
 
 /* Out by DLPack, and in again as another library's tensor: a struct of its own that holds ours, or ours as it is. */
 typedef struct passing {
@@ -21,6 +21,7 @@ static void passing_deleter(DLManagedTensorVersioned *self) {
   p->inner->deleter(p->inner);
 }
 
+/* From the offset on; the last byte comes first where that is LAST. */
 static mf_tensor *take_back(passing *p, bool as_it_is, uint64_t offset) {
   mf_tensor *back;
   p->managed = (DLManagedTensorVersioned){.version = {1, 0}, .deleter = passing_deleter};
@@ -28,7 +29,8 @@ static mf_tensor *take_back(passing *p, bool as_it_is, uint64_t offset) {
   p->deleted = as_it_is;
   DLManagedTensorVersioned *managed = as_it_is ? p->inner : &p->managed;
   managed->dl_tensor.byte_offset = offset;
-  managed->dl_tensor.shape = (int64_t[]){NBYTES - (int64_t)offset};
+  managed->dl_tensor.shape = (int64_t[]){offset == LAST ? NBYTES : NBYTES - (int64_t)offset};
+  managed->dl_tensor.strides = (int64_t[]){offset == LAST ? -1 : 1};
   OK(mf_tensor_import(managed, &back, &err));
   return back;
 }
@@ -112,7 +114,6 @@ static void either_waits_for_the_other(void **state) {
   each_order(copy_between_them);
 }
 
-/* The original goes first: the memory lives for the one that came back, and is reused behind all of its uses. */
 /* What the other library did without a word is on the stream that is current when the memory comes back. */
 static void it_comes_back_on_the_current_stream(void **state) {
   const mf_request unordered = {.stream = MF_STREAM_NO_ORDER};
@@ -137,6 +138,23 @@ static void it_comes_back_on_the_current_stream(void **state) {
   }
 }
 
+static void it_comes_back_with_the_last_byte_first(void **state) {
+  (void)state;
+  unsigned char *seen = other_pinned(1);
+  for (uint64_t seed = 0; seed < seeds(20); seed++) {
+    sim_ask_seed(seed);
+    scene s = open_at(gpu(0), false, LAST);
+    write_on(s.t, s.ours, (int)seed + 2);
+    OK(mf_tensor_acquire(s.back, s.theirs, MF_READ, &err));
+    other_copy(0, seen, data_of(s.back), 1, s.theirs);
+    other_sync_all(0);
+    assert_int_equal(*seen, seed + 2);
+    close_scene(&s);
+  }
+  other_pinned_free(seen);
+}
+
+/* The memory lives for the one that came back, and is reused behind all of its uses. */
 static void the_original_goes_first(void **state) {
   (void)state;
   for (uint64_t seed = 0; seed < seeds(20); seed++) {
@@ -415,7 +433,8 @@ static void a_struct_that_was_exported_before_a_fork(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(either_waits_for_the_other),     SPEC(the_original_goes_first),
-      SPEC(it_comes_back_on_the_current_stream), SPEC(a_wrapped_address_keeps_the_memory),
+      SPEC(it_comes_back_on_the_current_stream), SPEC(it_comes_back_with_the_last_byte_first),
+      SPEC(a_wrapped_address_keeps_the_memory),
       SPEC(memory_that_is_kept_is_nobodys), SPEC(among_many),
       SPEC(wrapped_memory_in_a_struct_of_ours),
       SPEC(what_was_trimmed_is_no_longer_known), SPEC(after_a_trim),
