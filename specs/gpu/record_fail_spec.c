@@ -1,6 +1,7 @@
 /* record_fail_spec.c: the record of a memory where something fails: the driver that is asked about the memory, the
  * host's memory for one more stream or event, a stream that was destroyed and is named again, a child that was forked
- * while the record was locked, and events that go back to the driver. */
+ * while the record was locked, events that go back to the driver, and the wait for all that may use the memory of the
+ * host. */
 #include "device.h"
 
 enum { NBYTES = 4096 };
@@ -234,6 +235,29 @@ static void events_that_cannot_be_made_take_no_place(void **state) {
   stream_end(0, b);
 }
 
+/* The host's memory may be in use on each GPU. All are waited for, and the first failure is told. */
+static void a_wait_for_the_hosts_memory(void **state) {
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  const DLDevice host = pinned();
+  const char *wait = named("cuCtxSynchronize", "hipDeviceSynchronize");
+  mf_tensor *t[] = {create(gpu(0), NBYTES), create(gpu(1), NBYTES)};
+  for (int failing = 1; failing <= 3; failing++) {
+    char first[48], second[48];
+    (void)snprintf(first, sizeof first, "%s@1:999:once", wait);
+    (void)snprintf(second, sizeof second, "%s@%d:400:once", wait, failing == 2 ? 2 : 1); /* of those that are left */
+    sim_ask_reset();
+    if (failing != 2) sim_ask_fail(first);
+    if (failing != 1) sim_ask_fail(second);
+    REFUSED(mf_device_synchronize(&host, &err), MF_EDRIVER, failing == 2 ? "answered 400" : "answered 999");
+    assert_int_equal(sim_ask_calls(wait), 2);
+    assert_int_equal(sim_ask_faults(), failing == 3 ? 2 : 1);
+  }
+  sim_ask_reset();
+  for (size_t i = 0; i < COUNT(t); i++) mf_tensor_release(t[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(managed_memory_of_unknown_use_is_refused),
@@ -245,6 +269,7 @@ int main(void) {
       SPEC(events_that_are_too_many_go_back_though_a_call_fails),
       SPEC(no_memory_for_one_more_event),
       SPEC(events_that_cannot_be_made_take_no_place),
+      SPEC(a_wait_for_the_hosts_memory),
   };
   return RUN(tests);
 }
