@@ -18,7 +18,7 @@ typedef struct item {
   pthread_rwlock_t lock;
 } item;
 
-/* Which of the tensors a step has, if others may have them, too: one is read, or changed, while the step runs. */
+/* The tensors that a step uses, and which of them it changes: other threads may use them, too. */
 typedef struct hold {
   item *x, *y;
   bool writes_x, writes_y;

@@ -115,11 +115,22 @@ static inline int find_no_memory(mf_error *e) {
   return rc == MF_ENOMEM ? MF_OK : rc;
 }
 
+/* What is created when the pool may not grow. That there is no memory for it is no failure. */
+static inline int create_without_growth(const DLTensor *like, mf_error *e) {
+  mf_pool_stats s;
+  mf_tensor *t;
+  int rc = mf_pool_read(&like->device, &s, e);
+  if (rc == MF_OK) rc = mf_pool_limit(&like->device, s.used_bytes + s.cached_bytes, e);
+  if (rc == MF_OK) rc = mf_tensor_create(like, 0, &t, e);
+  if (rc == MF_OK) mf_tensor_release(t);
+  (void)mf_pool_limit(&like->device, 0, NULL);
+  return rc == MF_ENOMEM ? MF_OK : rc;
+}
+
 /* The pool may not grow, so that it takes a block with which another stream is not done. */
 static inline int take_a_block_of_another(mf_error *e) {
   const DLDevice device = gpu(0);
   const DLTensor like = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){3 << 20}};
-  mf_pool_stats s;
   mf_stream other;
   mf_tensor *t = NULL;
   int rc = mf_stream_create(&device, &other, e);
@@ -129,13 +140,9 @@ static inline int take_a_block_of_another(mf_error *e) {
   if (t != NULL) other_fill(0, data_of(t), 1, NBYTES, other);
   mf_tensor_release(t);
   (void)mf_stream_swap(&device, mine, NULL, NULL);
-  if (rc == MF_OK) rc = mf_pool_read(&device, &s, e);
-  if (rc == MF_OK) rc = mf_pool_limit(&device, s.used_bytes + s.cached_bytes, e);
-  if (rc == MF_OK) rc = mf_tensor_create(&like, 0, &t, e);
-  if (rc == MF_OK) mf_tensor_release(t);
-  (void)mf_pool_limit(&device, 0, NULL);
+  if (rc == MF_OK) rc = create_without_growth(&like, e);
   (void)mf_stream_destroy(&device, other, NULL);
-  return rc == MF_ENOMEM ? MF_OK : rc;
+  return rc;
 }
 
 /* The pool may not grow, and what it keeps is too small, so that this goes back to the driver first; another stream is
@@ -144,7 +151,6 @@ static inline int free_what_is_kept(mf_error *e) {
   const DLDevice device = gpu(0);
   const DLTensor small = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){2 << 20}};
   const DLTensor large = {.device = device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = (int64_t[]){3 << 20}};
-  mf_pool_stats s;
   mf_stream other;
   mf_tensor *a = NULL, *b = NULL;
   int rc = mf_stream_create(&device, &other, e);
@@ -156,13 +162,9 @@ static inline int free_what_is_kept(mf_error *e) {
   if (rc == MF_OK) other_copy(0, data_of(b), data_of(a), NBYTES, other);
   mf_tensor_release(a);
   mf_tensor_release(b);
-  if (rc == MF_OK) rc = mf_pool_read(&device, &s, e);
-  if (rc == MF_OK) rc = mf_pool_limit(&device, s.used_bytes + s.cached_bytes, e);
-  if (rc == MF_OK) rc = mf_tensor_create(&large, 0, &a, e);
-  if (rc == MF_OK) mf_tensor_release(a);
-  (void)mf_pool_limit(&device, 0, NULL);
+  if (rc == MF_OK) rc = create_without_growth(&large, e);
   (void)mf_stream_destroy(&device, other, NULL);
-  return rc == MF_ENOMEM ? MF_OK : rc;
+  return rc;
 }
 
 static inline int find_pointer(mf_error *e) {

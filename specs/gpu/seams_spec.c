@@ -5,56 +5,16 @@
  *
  * MOONFERRY_SEAM="operation event call" runs one case; a case that fails prints these words. A star is any operation or
  * event, and without a call it is each. */
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "../c/moment.h"
 #include "operations.h"
 
-/* The event's thread: it acts, and may have a second part when the operation has returned. */
-typedef struct helper {
-  pthread_t thread;
-  pthread_mutex_t lock;
-  pthread_cond_t changed;
-  void (*act)(struct helper *h);
-  mf_stream stream;
-  int64_t captured;
-  bool acted, returned, whole;
-  char wrong[300];
-} helper;
+#include "helping.h"
 
 static helper *now_helping;
 static pthread_t operating; /* the thread of the operation */
 static char child_wrong[64];
-
-static void say_wrong(helper *h, const char *what, const mf_error *e) {
-  snprintf(h->wrong, sizeof h->wrong, "%s: %s", what, e == NULL ? "" : e->message);
-}
-
-static void wait_for_return(helper *h) {
-  pthread_mutex_lock(&h->lock);
-  h->acted = true;
-  pthread_cond_broadcast(&h->changed);
-  while (!h->returned) pthread_cond_wait(&h->changed, &h->lock);
-  pthread_mutex_unlock(&h->lock);
-}
-
-static void *help(void *arg) {
-  helper *h = arg;
-  h->act(h);
-  pthread_mutex_lock(&h->lock);
-  h->acted = true;
-  pthread_cond_broadcast(&h->changed);
-  pthread_mutex_unlock(&h->lock);
-  return NULL;
-}
-
-/* What a lock of the runtime keeps from acting now acts as soon as the operation lets it. */
-static void let_act(helper *h) {
-  if (pthread_create(&h->thread, NULL, help, h) != 0) abort();
-  moment_wait(&h->changed, &h->lock, &h->acted);
-}
 
 /* Events in a thread of their own */
 
@@ -68,11 +28,6 @@ static void trims_pinned(helper *h) {
   const DLDevice device = pinned();
   mf_error e;
   if (mf_pool_trim(&device, &e) != MF_OK) say_wrong(h, "trim", &e);
-}
-
-static void trims_everything(helper *h) {
-  mf_error e;
-  if (mf_pools_trim(0, &e) != MF_OK) say_wrong(h, "trim", &e);
 }
 
 /* On a stream that others have given back, too. */
@@ -97,14 +52,6 @@ static void uses_memory(helper *h) {
   if (rc != MF_OK && rc != MF_ENOMEM) say_wrong(h, "use", &e); /* an operation may have set a limit */
 }
 
-static void uses_the_same_tensor(helper *h) {
-  const mf_request request = {.stream = h->stream};
-  DLManagedTensorVersioned *m;
-  mf_error e;
-  if (mf_tensor_export_to(small_gpu, &request, &m, &e) != MF_OK) say_wrong(h, "export", &e);
-  else m->deleter(m);
-}
-
 static void releases_foreign_memory(helper *h) {
   mf_error e;
   mf_tensor *t;
@@ -120,17 +67,8 @@ static void synchronizes(helper *h) {
   if (mf_device_synchronize(&device, &e) != MF_OK) say_wrong(h, "synchronize", &e);
 }
 
-/* In the strictest mode, until the operation has returned. */
 static void captures(helper *h) {
-  other_capture(0, h->captured);
-  wait_for_return(h);
-  h->whole = other_capture_is_whole(0, h->captured);
-  if (!h->whole) {
-    say_wrong(h, "the capture is broken", NULL);
-    other_capture_give_up(0, h->captured);
-    return;
-  }
-  other_graph_end(0, other_capture_end(0, h->captured));
+  captures_stream(h, h->captured);
 }
 
 /* Events in the operation's own thread */
@@ -216,17 +154,12 @@ static void happen(void *ctx) {
 
 /* One case */
 
-static void helper_end(helper *h, bool happened) {
+static void event_end(helper *h, bool happened) {
   const DLDevice device = gpu(0), host = pinned();
   mf_fault_arm(-1, 0);
   OK(mf_pool_limit(&device, 0, &err));
   OK(mf_pool_limit(&host, 0, &err));
-  if (!happened || event_here) return;
-  pthread_mutex_lock(&h->lock);
-  h->returned = true;
-  pthread_cond_broadcast(&h->changed);
-  pthread_mutex_unlock(&h->lock);
-  pthread_join(h->thread, NULL);
+  helper_end(h, happened && !event_here);
 }
 
 static bool allowed(int rc) {
@@ -249,8 +182,7 @@ static bool one_case(size_t which, size_t event, uint64_t call) {
   other_tolerate(false);
   const bool happened = sim_ask_calls(NULL) - before >= call;
   sim_ask_at("*", "*", 1, NULL, NULL);
-  helper_end(&h, happened);
-  pthread_cond_destroy(&h.changed);
+  event_end(&h, happened);
   if (sim_ask_findings() != 0 || h.wrong[0] != '\0' || !(events[event].may_fail ? allowed(rc) : rc == MF_OK))
     fail_msg("MOONFERRY_SEAM=\"%s %s %d\": %d, %s; %s", operations[which].name, events[event].name, (int)call, rc,
              rc == MF_OK ? "" : said.message, h.wrong);
