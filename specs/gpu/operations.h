@@ -253,6 +253,7 @@ static inline int use_a_texture(mf_error *e) {
   if (rc == MF_OK) rc = mf_tensor_index(pixels, &flip, 1, &upside_down, e);
   if (rc == MF_OK) rc = mf_gl_texture_upload(x, pixels, 0, 0, mine, e);
   if (rc == MF_OK) rc = mf_gl_texture_download(x, upside_down, 0, 0, mine, e);
+  if (rc == MF_OK) rc = mf_gl_texture_upload(x, upside_down, 0, 0, mine, e);
   mf_tensor_release(upside_down);
   mf_tensor_release(pixels);
   const int closed = mf_gl_texture_close(x, rc == MF_OK ? e : NULL);

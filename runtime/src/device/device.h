@@ -141,6 +141,7 @@ bool mf__device_waited(const mf__backend *backend, int32_t ordinal, uint64_t sin
 typedef struct mf__place {
   mf__device device;
   mf__queue on;
+  bool temporary; /* what is made there ends with the call that makes it */
 } mf__place;
 
 /* The queue that a stream of this device means; for MF_STREAM_CURRENT the thread's own. A handle is asked for its
@@ -187,6 +188,7 @@ struct mf__record {
   mf__space space;
   int32_t ordinal;
   bool on_host;           /* the host can read and write the memory */
+  bool temporary;         /* no graph may use it: when that is launched, the memory is another tensor's */
   _Atomic bool wanted;    /* a thread sleeps that waits for the lock */
   _Atomic int32_t locked; /* the lock of all that follows */
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
@@ -238,19 +240,21 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
 int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err);
 /* Whether a handle is in the record, and of which device it is: then it need not be checked again. */
 bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
+/* Enters to queue work that has these uses, of which a temporary one is refused while the queue is being captured. */
+int mf__order_scope(mf__scope *s, const mf__queue *on, const mf__usage *uses, int count, mf_error *err);
 /* Queues work for which the queue waits: begins, enters, calls, leaves and ends; rc becomes the first failure. */
-#define MF__ORDERED(rc, on, uses, count, queued, err, call)         \
-  do {                                                              \
-    mf__scope ordered_scope;                                        \
-    (rc) = mf__order_begin((on), (uses), (count), (err));           \
-    if ((rc) == MF_OK) {                                            \
-      (rc) = mf__queue_enter(&ordered_scope, (on), (err));          \
-      if ((rc) == MF_OK) {                                          \
-        (rc) = (call);                                              \
-        mf__leave(&ordered_scope);                                  \
-      }                                                             \
-      mf__order_end((on), (uses), (count), (queued));               \
-    }                                                               \
+#define MF__ORDERED(rc, on, uses, count, queued, err, call)                 \
+  do {                                                                      \
+    mf__scope ordered_scope;                                                \
+    (rc) = mf__order_begin((on), (uses), (count), (err));                   \
+    if ((rc) == MF_OK) {                                                    \
+      (rc) = mf__order_scope(&ordered_scope, (on), (uses), (count), (err)); \
+      if ((rc) == MF_OK) {                                                  \
+        (rc) = (call);                                                      \
+        mf__leave(&ordered_scope);                                          \
+      }                                                                     \
+      mf__order_end((on), (uses), (count), (queued));                       \
+    }                                                                       \
   } while (0)
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
  * nothing was done. */
@@ -421,7 +425,9 @@ int mf__plan_run_fill_kernels(const mf__plan *p, const void *slot, const mf__que
 
 /* The given queue if it is one of the memory's device, else that device's current one. */
 mf__queue mf__queue_for(const mf_tensor *t, const mf__queue *on);
-/* A compact tensor like t, in memory of the queue's device or pinned for it. */
+/* Where what a call needs for a while is made: memory of the queue's device, or pinned for it. */
+mf__place mf__temporary_place(const mf__queue *on, mf__space space);
+/* A compact tensor like t there. */
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err);
 /* Between memories that the queue's driver knows, which do not overlap; kernels and few driver copies. *undone, false
  * before, becomes true where that is not enough: nothing failed, and nothing was queued. */

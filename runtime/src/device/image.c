@@ -54,15 +54,11 @@ static mf__span span_of(const mf_tensor *t) {
   return span;
 }
 
-static mf__place place_on(const mf__queue *on, mf__space space) {
-  return (mf__place){.device = {on->backend, space, on->ordinal}, .on = *on};
-}
-
 /* The elements are arranged in the order of the destination's memory and copied in one piece: straight into the
  * destination, where nothing lies between its elements; else into memory of the device, from which driver copies of
  * rows and slices take them. */
 static int write_arranged(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf_error *err) {
-  const mf__place host = {0}, device = place_on(on, MF__DEVICE);
+  const mf__place host = {0}, device = mf__temporary_place(on, MF__DEVICE);
   mf_tensor *all = NULL, *arranged = NULL, *there = NULL, *arrived = NULL, *bytes = NULL;
   const mf__span span = span_of(dst);
   int rc = mf__arranged_create(dst, &host, &all, &arranged, err);
@@ -92,7 +88,7 @@ static int without_repeats(const mf_tensor *t, mf_tensor **out, mf_error *err) {
 
 /* Gives ${out} the shape of src, on the host. */
 static int read_arranged(const mf__queue *on, const mf_tensor *src, mf_tensor **out, mf_error *err) {
-  const mf__place host = {0}, device = place_on(on, MF__DEVICE);
+  const mf__place host = {0}, device = mf__temporary_place(on, MF__DEVICE);
   mf_tensor *once = NULL, *packed = NULL, *arranged = NULL, *all = NULL, *arrived = NULL;
   int rc = without_repeats(src, &once, err);
   if (rc == MF_OK) rc = mf__arranged_create(once, &device, &packed, &arranged, err);
@@ -148,7 +144,7 @@ static bool mark_row(void *arg, const int64_t at[2], int64_t n, const int64_t st
 }
 
 static int image_open(image *m, const mf_tensor *t, const mf__queue *on, mf_error *err) {
-  const mf__place host = {0}, shared = place_on(on, MF__PINNED);
+  const mf__place host = {0}, shared = mf__temporary_place(on, MF__PINNED);
   const mf__span span = span_of(t);
   marker marks = {NULL, mf__tensor_bits(t), -span.lo_byte * 8};
   mf__walk w;

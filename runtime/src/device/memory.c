@@ -14,6 +14,7 @@ static int take_memory(const mf__place *place, int64_t nbytes, void **data, mf__
   const mf__device *device = &place->device;
   int rc = mf__record_create(device, out, err);
   if (rc != MF_OK) return rc;
+  (*out)->temporary = place->temporary;
   rc = mf__pool_take(&place->on, device->space, nbytes, data, &(*out)->block, err);
   const mf__usage use = {.record = *out, .write = true};
   if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(&place->on, &use, err) : MF_OK;

@@ -17,8 +17,12 @@ mf__queue mf__queue_for(const mf_tensor *t, const mf__queue *on) {
   return fits ? *on : mf__queue_current(&device);
 }
 
+mf__place mf__temporary_place(const mf__queue *on, mf__space space) {
+  return (mf__place){.device = {on->backend, space, on->ordinal}, .on = *on, .temporary = true};
+}
+
 int mf__temporary(const mf_tensor *t, mf__space space, const mf__queue *on, mf_tensor **out, mf_error *err) {
-  const mf__place place = {.device = {on->backend, space, on->ordinal}, .on = *on};
+  const mf__place place = mf__temporary_place(on, space);
   return mf__tensor_create_at(&t->dl, mf__tensor_padded(t), &place, out, err);
 }
 

@@ -86,7 +86,7 @@ static int cast_by_kernel(const mf__queue *on, mf_tensor *dst, const mf_tensor *
 
 /* Memory of a device for a while, with the shape of src and the dtype of either. */
 static int between(const mf__queue *on, const mf_tensor *src, const mf_tensor *dtype, mf_tensor **out, mf_error *err) {
-  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
+  const mf__place place = mf__temporary_place(on, MF__DEVICE);
   DLTensor like = src->dl;
   like.dtype = dtype->dl.dtype;
   *out = NULL;
@@ -162,7 +162,7 @@ static int run_compare(const mf__plan *p, const mf__numbers *n, const mf__queue 
 static int equal_by_kernel(const mf__queue *on, const mf_tensor *a, const mf_tensor *b, mf__numbers *n, bool *out,
                            mf_error *err) {
   const DLTensor one = {.dtype = {kDLUInt, 32, 1}};
-  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
+  const mf__place place = mf__temporary_place(on, MF__DEVICE);
   mf_tensor *flag = NULL;
   uint32_t differs = 0;
   mf__plan p;

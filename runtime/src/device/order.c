@@ -287,6 +287,17 @@ void mf__order_end(const mf__queue *on, mf__usage *uses, int count, bool queued)
   }
 }
 
+/* The call was checked when it began, but another thread may begin a capture at any time. */
+int mf__order_scope(mf__scope *s, const mf__queue *on, const mf__usage *uses, int count, mf_error *err) {
+  bool temporary = false;
+  int rc = mf__queue_enter(s, on, err);
+  if (rc != MF_OK) return rc;
+  for (int i = 0; i < count; i++) temporary = temporary || (uses[i].record != NULL && uses[i].record->temporary);
+  if (temporary) rc = mf__capture_refuse_inside(on, "memory that is needed for a while cannot take part", err);
+  if (rc != MF_OK) mf__leave(s);
+  return rc;
+}
+
 int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err) {
   const int rc = mf__order_begin(on, use, 1, err);
   if (rc == MF_OK) mf__order_end(on, use, 1, true);

@@ -262,7 +262,7 @@ static int fill_compact(const mf__queue *on, mf_tensor *dst, const void *slot, m
 /* Copies from memory that is filled with the element, where there are no kernels and too many rows, or elements of more
  * than 4 bytes. */
 static int fill_by_copy(const mf__queue *on, mf_tensor *dst, const void *slot, mf_error *err) {
-  const mf__place place = {.device = {on->backend, MF__DEVICE, on->ordinal}, .on = *on};
+  const mf__place place = mf__temporary_place(on, MF__DEVICE);
   mf_tensor *all, *filled;
   int rc = refuse_scratch(on, err);
   if (rc == MF_OK) rc = mf__arranged_create(dst, &place, &all, &filled, err);

@@ -100,8 +100,8 @@ static int copy(const move *m, mf_error *err) {
 }
 
 /* Whether a driver can copy the rows as they are: on the device, compact, and the lowest first. */
-static bool is_direct(const move *m, const mf_tensor *t) {
-  const DLTensor *dl = &t->dl;
+static bool is_direct(const move *m) {
+  const DLTensor *dl = &m->t->dl;
   const DLDevice device = mf__device_name(&m->texture->gl.device);
   const DLTensor row = {.ndim = dl->ndim - 1, .shape = dl->shape + 1, .strides = dl->strides + 1};
   if (dl->device.device_type != device.device_type || dl->device.device_id != device.device_id) return false;
@@ -109,39 +109,14 @@ static bool is_direct(const move *m, const mf_tensor *t) {
   return dl->shape[0] == 1 || (dl->strides[0] >= dl->shape[1] * channels_of(dl) && dl->strides[0] <= FAR);
 }
 
-static int upload(move *m, mf_tensor *t, mf_error *err) {
-  const mf_request compact = {.device = mf__device_name(&m->texture->gl.device), .copy = MF_COPY_ALWAYS,
-                              .stream = m->on.stream};
-  m->t = t;
-  if (is_direct(m, t)) return copy(m, err);
-  int rc = mf_tensor_to(t, &compact, &m->t, err);
-  if (rc != MF_OK) return rc;
-  rc = copy(m, err);
+/* By way of compact memory of the device, on the stream. */
+static int copy_staged(move *m, mf_tensor *t, mf_error *err) {
+  const bool some = !mf__is_empty(&t->dl);
+  int rc = mf__temporary(t, MF__DEVICE, &m->on, &m->t, err);
+  if (rc == MF_OK && m->upload && some) rc = mf__transfer(m->t, t, &m->on, err);
+  if (rc == MF_OK) rc = copy(m, err);
+  if (rc == MF_OK && !m->upload && some) rc = mf__transfer(t, m->t, &m->on, err);
   (void)mf_tensor_release_later(m->t);
-  return rc;
-}
-
-/* By way of compact memory of the device, on the stream, which is the thread's current one here. */
-static int download_staged(move *m, mf_tensor *t, mf_error *err) {
-  DLTensor like = t->dl;
-  like.device = mf__device_name(&m->texture->gl.device);
-  int rc = mf_tensor_create(&like, 0, &m->t, err);
-  if (rc != MF_OK) return rc;
-  rc = copy(m, err);
-  if (rc == MF_OK) rc = mf_tensor_copy(t, m->t, err);
-  (void)mf_tensor_release_later(m->t);
-  return rc;
-}
-
-static int download(move *m, mf_tensor *t, mf_error *err) {
-  const DLDevice device = mf__device_name(&m->texture->gl.device);
-  mf_stream before;
-  m->t = t;
-  if (is_direct(m, t)) return copy(m, err);
-  int rc = mf_stream_swap(&device, m->on.stream, &before, err);
-  if (rc != MF_OK) return rc;
-  rc = download_staged(m, t, err);
-  (void)mf_stream_swap(&device, before, NULL, NULL);
   return rc;
 }
 
@@ -169,7 +144,8 @@ static int transfer(move *m, mf_tensor *t, mf_stream stream, mf_error *err) {
   int rc = mf__gl_begin(&m->texture->gl, err);
   if (rc != MF_OK) return rc;
   rc = begin(m, t, stream, err);
-  if (rc == MF_OK) rc = m->upload ? upload(m, t, err) : download(m, t, err);
+  m->t = t;
+  if (rc == MF_OK) rc = is_direct(m) ? copy(m, err) : copy_staged(m, t, err);
   mf__gl_end(&m->texture->gl);
   return rc;
 }
