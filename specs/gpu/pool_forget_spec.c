@@ -109,6 +109,30 @@ static void not_while_a_kernel_may_be_queued(void **state) {
   }
 }
 
+/* What the driver holds for gpu 1 after a trim, on which a kernel is queued; what gpu 0 was used for is done. */
+static int64_t held_behind_a_kernel(bool uses_gpu_0) {
+  void *busy = other_alloc(1, 1);
+  if (uses_gpu_0) copy_by_a_kernel(0);
+  other_sync_all(0);
+  for (int i = 0; i < 300; i++) other_fill(1, busy, 1, 1, MF_STREAM_DEFAULT);
+  copy_by_a_kernel(1);
+  trim_all();
+  const int64_t now = held();
+  sync_all();
+  other_free(1, busy);
+  trim_all();
+  EXPECT_HELD(false);
+  return now;
+}
+
+static void it_keeps_nothing_of_another_device(void **state) {
+  (void)state;
+  needs_simulator();
+  const int64_t of_gpu_1 = held_behind_a_kernel(false);
+  assert_int_equal(held_behind_a_kernel(true), of_gpu_1);
+  assert_true(of_gpu_1 > held_before);
+}
+
 /* Memory stays where no event tells when the kernel is done. */
 static void nor_freed_without_an_event_behind_it(void **state) {
   char rule[64];
@@ -398,6 +422,7 @@ int main(void) {
       EMPTY(one_trim_of_all_calls_deleters),
       EMPTY(kernels_are_compiled_again),
       EMPTY(not_while_a_kernel_may_be_queued),
+      EMPTY(it_keeps_nothing_of_another_device),
       EMPTY(nor_freed_without_an_event_behind_it),
       EMPTY(nor_freed_without_an_answer_about_captures),
       EMPTY(nor_where_another_stream_frees_the_memory),

@@ -320,4 +320,5 @@ class Runtime(Judge):
     def on_device(self, device, program, name, more=None):
         folder = DEV / "python" / "moonferry" / "sim" / DRIVERS[device][0]
         env = {"LD_LIBRARY_PATH": f"{folder}:{WORK / 'dev'}", "MOONFERRY_SPEC_DEVICE": device, "SIM_EXIT": "3"}
-        return DeviceSpec(name, [program], {**env, "MOONFERRY_SPEC_SEEDS": "3", **(more or {})})
+        few_seeds = {"MOONFERRY_SPEC_SEEDS": "3", "MOONFERRY_SPEC_EVERY": "1"}  # and each boundary
+        return DeviceSpec(name, [program], {**env, **few_seeds, **(more or {})})
