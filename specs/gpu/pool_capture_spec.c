@@ -51,6 +51,19 @@ static void a_captured_stream_gets_nothing_new(void **state) {
   stream_end(0, b);
 }
 
+/* Nothing is given where the driver does not say whether the stream is being captured. */
+static void an_answer_that_fails_is_told(void **state) {
+  char rule[64];
+  mf_tensor *t;
+  (void)state;
+  needs_simulator();
+  snprintf(rule, sizeof rule, "%s:999:once", named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"));
+  sim_ask_fail(rule);
+  REFUSED(create_at(gpu(0), NBYTES, &t), MF_EDRIVER, "CaptureInfo");
+  assert_int_equal(stats(gpu(0)).used_bytes, 0);
+  sim_ask_reset();
+}
+
 /* The stream's own work from before the capture is no hindrance, though its own mark is not the only one. */
 static void a_captured_stream_is_not_kept_by_its_own_work(void **state) {
   (void)state;
@@ -185,6 +198,7 @@ int main(void) {
       SPEC(a_captured_stream_gets_its_kept_block),
       SPEC(a_captured_stream_is_not_kept_by_its_own_work),
       SPEC(a_captured_stream_gets_nothing_new),
+      SPEC(an_answer_that_fails_is_told),
       SPEC(a_captured_foreign_stream_gets_what_is_done),
       SPEC(a_capture_does_not_hinder_other_streams),
       SPEC(a_release_during_a_capture_is_deferred),

@@ -165,18 +165,16 @@ static void nor_freed_without_an_answer_about_captures(void **state) {
   sim_ask_reset();
 }
 
-/* On another stream, which waits for the kernel; an allocation that fails then leaves nothing of ours there. */
-static void nor_where_another_stream_frees_the_memory(void **state) {
+/* An allocation on the stream, which is behind the kernel or waits for it, frees the memory and fails, so that it leaves
+ * nothing of ours there. */
+static void where_an_allocation_frees_the_memory(mf_stream stream) {
   enum { LIMIT = 64 << 10 };
   char rule[64];
   mf_tensor *t;
-  (void)state;
-  needs_simulator();
   const DLDevice device = gpu(0);
-  const int64_t idle = other_stream(0, false);
   copy_by_a_kernel(0);
   OK(mf_pool_limit(&device, LIMIT, &err));
-  use_stream(0, idle);
+  use_stream(0, stream);
   snprintf(rule, sizeof rule, "%s:999:once", named("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync"));
   sim_ask_fail(rule);
   REFUSED(create_at(device, LIMIT, &t), MF_EDRIVER, "FromPoolAsync");
@@ -189,6 +187,14 @@ static void nor_where_another_stream_frees_the_memory(void **state) {
   sync_all();
   trim_all();
   EXPECT_HELD(false);
+}
+
+static void nor_where_an_allocation_frees_the_memory(void **state) {
+  (void)state;
+  needs_simulator();
+  const int64_t idle = other_stream(0, false);
+  where_an_allocation_frees_the_memory(idle);
+  where_an_allocation_frees_the_memory(MF_STREAM_DEFAULT);
   other_stream_end(idle);
 }
 
@@ -425,7 +431,7 @@ int main(void) {
       EMPTY(it_keeps_nothing_of_another_device),
       EMPTY(nor_freed_without_an_event_behind_it),
       EMPTY(nor_freed_without_an_answer_about_captures),
-      EMPTY(nor_where_another_stream_frees_the_memory),
+      EMPTY(nor_where_an_allocation_frees_the_memory),
       EMPTY(evicted_memory_leaves_nothing_for_good),
       EMPTY(not_while_a_tensor_lives),
       EMPTY(not_while_a_stream_of_ours_is_in_use),

@@ -406,6 +406,23 @@ static void the_event_of_a_block_goes_back_to_its_device(void **state) {
   }
 }
 
+/* Where the limit has room for all of a rounded block, the next larger tensor can have it as well. */
+static void a_rounded_block_that_fits_is_whole(void **state) {
+  enum { ASKED = 1001 };
+  const DLDevice device = gpu(0);
+  (void)state;
+  mf_tensor *t = create(device, ASKED);
+  const int64_t rounded = stats(device).used_bytes;
+  mf_tensor_release(t);
+  trim_all();
+  assert_true(rounded > ASKED);
+  OK(mf_pool_limit(&device, rounded, &err));
+  t = create(device, ASKED);
+  assert_int_equal(stats(device).used_bytes, rounded);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, 0, &err));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(reuse_on_one_stream_makes_no_driver_call),
@@ -426,6 +443,7 @@ int main(void) {
       SPEC(memory_of_two_devices_is_kept_apart),
       SPEC(another_device_keeps_a_block),
       SPEC(the_event_of_a_block_goes_back_to_its_device),
+      SPEC(a_rounded_block_that_fits_is_whole),
   };
   return RUN(tests);
 }
