@@ -1,12 +1,23 @@
-/* chance_actor.h: who acts in programs at random (chance_spec.c), what fails there, and which failure is excused.
+/* chance_actor.h: who acts in programs at random (chance_spec.c), what fails there, which failure is excused, and
+ * whether a tensor holds what it must.
  * chance.h comes first. */
 #ifndef GPU_CHANCE_ACTOR_H
 #define GPU_CHANCE_ACTOR_H
 
 #include <sched.h>
 
-enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3 };
+enum { NTHREADS = 3, NITEMS = 8, NGIVEN = 4, NGRAPHS = 2, NGPUS = 2, NOWN = 3, NGUESTS = 8, NVISITORS = 6 };
 enum { STEPS = 150, TRIES = 100, MOST_CALLS = 24, MOST_RULES = 60, MOST_ALLOCATIONS = 3 };
+
+/* Memory of another library's, which uses it on a stream of its own as soon as it has it back. */
+typedef struct guest {
+  DLManagedTensorVersioned managed; /* first */
+  int64_t shape[2];
+  int gpu;
+  int64_t stream;
+  bool lent;
+  _Atomic int returned; /* how often its deleter was called */
+} guest;
 
 typedef struct actor {
   uint64_t random;
@@ -15,6 +26,8 @@ typedef struct actor {
   graph graphs[NGRAPHS];
   DLManagedTensorVersioned *given[NGIVEN];
   mf_stream streams[NGPUS][NOWN];
+  guest guests[NGUESTS];
+  int64_t visitors[NVISITORS]; /* streams of gpu 0; 0: gone */
   mf_error err;
   char wrong[600];
   int step;
@@ -98,5 +111,56 @@ static int never(actor *a, const char *what) {
     }                                                                                       \
     if ((result) == 1) (result) = never(a, #call);                                          \
   } while (0)
+
+/* Values */
+
+static int view(actor *a, const item *x, const window *w, const int64_t *shape, mf_tensor **out) {
+  mf_index at[2];
+  for (int i = 0; i < 2; i++) {
+    const int64_t stop = w->first[i] + shape[i] * w->step[i];
+    at[i] = (mf_index){.kind = MF_INDEX_SLICE, .start = w->first[i], .stop = stop < 0 ? MF_INDEX_NONE : stop,
+                       .step = w->step[i]};
+  }
+  int rc;
+  INSIST(a, rc, mf_tensor_index(x->t, at, 2, out, &a->err));
+  return rc;
+}
+
+static int check_item(actor *a, const item *x) {
+  const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS};
+  mf_tensor *host;
+  int rc;
+  INSIST(a, rc, mf_tensor_to(x->t, &on_host, &host, &a->err));
+  if (rc != 0) return -1;
+  for (int64_t i = 0; rc == 0 && i < CELLS; i++) {
+    if (value_of(host, i) == x->values[i]) continue;
+    (void)snprintf(a->wrong, sizeof a->wrong, "step %d: cell %d of a tensor on %d:%d is %d, not %d", a->step, (int)i,
+                   (int)mf_tensor_dltensor(x->t)->device.device_type, gpu_of(x->t), value_of(host, i), x->values[i]);
+    rc = -1;
+  }
+  mf_tensor_release(host);
+  return rc;
+}
+
+/* What a failed call has written, nobody knows. */
+static int fill_whole(actor *a, item *x) {
+  const mf_scalar v = {.kind = MF_KIND_UINT, .u = below(a, 200)};
+  int rc;
+  INSIST(a, rc, mf_tensor_fill(x->t, &v, &a->err));
+  for (int i = 0; i < CELLS; i++) x->values[i] = (int32_t)v.u;
+  return rc;
+}
+
+static int drop(actor *a, item *x) {
+  const int rc = below(a, 2) == 0 ? check_item(a, x) : 0;
+  mf_tensor_release(x->t);
+  x->t = NULL;
+  return rc;
+}
+
+static DLDevice any_device(actor *a) {
+  const DLDevice all[] = {gpu(0), gpu(0), gpu(other_devices() > 1), pinned(), {kDLCPU, 0}, managed()};
+  return all[below(a, other_managed_type() == 0 ? 5 : 6)];
+}
 
 #endif

@@ -7,61 +7,11 @@
 
 #include "chance.h"
 #include "chance_actor.h"
+#include "chance_guests.h"
 
 enum { SHARED = 1, FAILING = 2 }; /* of a program */
 
-/* Values */
-
-static int view(actor *a, const item *x, const window *w, const int64_t *shape, mf_tensor **out) {
-  mf_index at[2];
-  for (int i = 0; i < 2; i++) {
-    const int64_t stop = w->first[i] + shape[i] * w->step[i];
-    at[i] = (mf_index){.kind = MF_INDEX_SLICE, .start = w->first[i], .stop = stop < 0 ? MF_INDEX_NONE : stop,
-                       .step = w->step[i]};
-  }
-  int rc;
-  INSIST(a, rc, mf_tensor_index(x->t, at, 2, out, &a->err));
-  return rc;
-}
-
-static int check_item(actor *a, const item *x) {
-  const mf_request on_host = {.device = {kDLCPU, 0}, .copy = MF_COPY_ALWAYS};
-  mf_tensor *host;
-  int rc;
-  INSIST(a, rc, mf_tensor_to(x->t, &on_host, &host, &a->err));
-  if (rc != 0) return -1;
-  for (int64_t i = 0; rc == 0 && i < CELLS; i++) {
-    if (value_of(host, i) == x->values[i]) continue;
-    (void)snprintf(a->wrong, sizeof a->wrong, "step %d: cell %d of a tensor on %d:%d is %d, not %d", a->step, (int)i,
-                   (int)mf_tensor_dltensor(x->t)->device.device_type, gpu_of(x->t), value_of(host, i), x->values[i]);
-    rc = -1;
-  }
-  mf_tensor_release(host);
-  return rc;
-}
-
-/* What a failed call has written, nobody knows. */
-static int fill_whole(actor *a, item *x) {
-  const mf_scalar v = {.kind = MF_KIND_UINT, .u = below(a, 200)};
-  int rc;
-  INSIST(a, rc, mf_tensor_fill(x->t, &v, &a->err));
-  for (int i = 0; i < CELLS; i++) x->values[i] = (int32_t)v.u;
-  return rc;
-}
-
 /* Steps: each returns -1 for what must not be */
-
-static int drop(actor *a, item *x) {
-  const int rc = below(a, 2) == 0 ? check_item(a, x) : 0;
-  mf_tensor_release(x->t);
-  x->t = NULL;
-  return rc;
-}
-
-static DLDevice any_device(actor *a) {
-  const DLDevice all[] = {gpu(0), gpu(0), gpu(other_devices() > 1), pinned(), {kDLCPU, 0}, managed()};
-  return all[below(a, other_managed_type() == 0 ? 5 : 6)];
-}
 
 static int make(actor *a, item *x) {
   static int64_t shape[] = {ROWS, COLUMNS};
@@ -237,23 +187,39 @@ static int graph_step(actor *a, graph *g, item *x, item *y) {
 
 /* Programs */
 
-typedef enum kind { UPKEEP, MAKE, PUT, FILL, WRITE, GIVE, CHECK, MOVE, COPY, GRAPH } kind;
+typedef enum kind {
+  UPKEEP, MAKE, PUT, FILL, WRITE, GIVE, LEND, ALIAS, ON_NEW, VISIT, HOST, CHECK, COMPARE, MOVE, COPY, GRAPH
+} kind;
 
-static const kind kinds[] = {MAKE, UPKEEP, UPKEEP, CHECK, PUT,  FILL, WRITE, WRITE, GIVE,  GIVE,
-                             MOVE, COPY,   COPY,   COPY,  COPY, COPY, GRAPH, GRAPH, GRAPH, GRAPH};
+static const kind kinds[] = {MAKE, UPKEEP, UPKEEP, CHECK, COMPARE, PUT,  FILL, WRITE, WRITE, GIVE,  GIVE,  LEND,  LEND,
+                             ALIAS, ON_NEW, VISIT, HOST,  MOVE,    COPY, COPY, COPY,  COPY,  COPY,  GRAPH, GRAPH, GRAPH,
+                             GRAPH};
+
+/* By somebody else. */
+static int change_bytes(actor *a, kind what, item *x) {
+  if (!is_bytes_on_gpu(x)) return 0;
+  switch (what) {
+    case WRITE: return other_writes(a, x);
+    case GIVE: return give(a, x);
+    case ALIAS: return alias(a, x);
+    default: return visit(a, x);
+  }
+}
 
 static int change(actor *a, kind what, item *x) {
   switch (what) {
     case PUT: return put_one(a, x);
     case FILL: return fill_whole(a, x);
-    case WRITE: return is_bytes_on_gpu(x) ? other_writes(a, x) : 0;
-    case GIVE: return is_bytes_on_gpu(x) ? give(a, x) : 0;
-    default: return x->graphs == 0 ? make(a, x) : 0;
+    case ON_NEW: return on_gpu(x->t) ? fill_on_a_new_stream(a, x) : 0;
+    case HOST: return on_gpu(x->t) ? 0 : host_writes(a, x);
+    case MAKE: return x->graphs == 0 ? make(a, x) : 0;
+    case LEND: return x->graphs == 0 ? lend(a, x) : 0;
+    default: return change_bytes(a, what, x);
   }
 }
 
 static bool only_reads(kind what) {
-  return what == CHECK || what == MOVE;
+  return what == CHECK || what == COMPARE || what == MOVE;
 }
 
 /* With x, or with x and y. */
@@ -262,6 +228,7 @@ static int step_on(actor *a, kind what, graph *g, item *x, item *y) {
   if (x->t == NULL) return only_reads(what) ? 0 : make(a, x);
   if (what < CHECK) return change(a, what, x);
   if (what == CHECK) return check_item(a, x);
+  if (what == COMPARE) return compare(a, x);
   if (what == MOVE) return move(a, x, y);
   if (y->t == NULL) return 0;
   return what == COPY ? copy(a, x, y) : graph_step(a, g, x, y);
@@ -346,6 +313,7 @@ static void open_actors(actor *actors, uint64_t seed, int nthreads, int mode) {
                         .failing = mode & FAILING, .shares = shares, .items = items[shares ? 0 : i]};
     open_items(actors[i].items);
     open_streams(&actors[i]);
+    open_guests(&actors[i]);
   }
 }
 
@@ -378,6 +346,8 @@ static void program(uint64_t seed, int nthreads, int mode) {
     for (int g = 0; g < gpus(); g++)
       for (int s = 0; s < NOWN; s++) other_stream_end(actors[i].streams[g][s]);
   for (int g = 0; g < gpus(); g++) synchronize(g); /* for memory whose events could not be recorded twice */
+  trim_all(); /* which calls the last deleters */
+  for (int i = 0; i < nthreads; i++) close_guests(&actors[i]);
   nothing_left();
 }
 

@@ -165,7 +165,7 @@ static void nor_freed_without_an_answer_about_captures(void **state) {
   sim_ask_reset();
 }
 
-/* An allocation on the stream, which is behind the kernel or waits for it, frees the memory and fails, so that it leaves
+/* An allocation on the stream, which is behind the kernel or waits for it, frees the memory and then fails: it leaves
  * nothing of ours there. */
 static void where_an_allocation_frees_the_memory(mf_stream stream) {
   enum { LIMIT = 64 << 10 };

@@ -380,6 +380,31 @@ static void a_question_about_captures_that_fails_is_told(void **state) {
   sim_ask_reset();
 }
 
+/* Returns the argument where something is not as it should be. */
+static void *wait_in_vain(void *wrong) {
+  const DLDevice device = gpu(0);
+  mf_error e;
+  for (int i = 0; i < 50; i++)
+    if (mf_stream_wait(&device, MF_STREAM_PER_THREAD, &device, MF_STREAM_DEFAULT, &e) != MF_EDRIVER) return wrong;
+  return NULL;
+}
+
+/* An event that cannot be created gives up its place among those that are to be kept, whoever else asks for one. */
+static void events_that_two_threads_cannot_have(void **state) {
+  pthread_t thread;
+  void *wrong;
+  char rule[64];
+  needs_simulator();
+  trim_all();
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuEventCreate", "hipEventCreateWithFlags"));
+  sim_ask_fail(rule);
+  assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, state), 0);
+  assert_null(wait_in_vain(state));
+  assert_int_equal(pthread_join(thread, &wrong), 0);
+  assert_null(wrong);
+  sim_ask_reset();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(trim_gives_all_back),
@@ -400,6 +425,7 @@ int main(void) {
       SPEC(threads_on_their_own_streams),
       SPEC(threads_on_one_stream),
       SPEC(threads_on_their_per_thread_streams),
+      SPEC(events_that_two_threads_cannot_have),
   };
   status_of_little_memory = status_alone("SIM_MEMORY=6M", hand_memory_on);
   return RUN(tests);

@@ -249,7 +249,7 @@ static int wait_by(void *event, const mf__queue *on, const mf__queue *other, mf_
   const mf__queue named = mf__queue_named(other);
   bool needed;
   int rc = check_captures(on, other, &needed, err);
-  if (rc != MF_OK || !needed || event == NULL) return rc;
+  if (rc != MF_OK || !needed) return rc;
   MF__CALL(rc, mf__enter, named.backend, named.ordinal, err, named.backend->event_record(event, named.stream, err));
   /* A wait is for the last record of the event at the time of the call, so that the event may be recorded anew at once
    * (CUDA Driver API, Event Management, cuEventRecord). */
@@ -257,10 +257,7 @@ static int wait_by(void *event, const mf__queue *on, const mf__queue *other, mf_
 }
 
 static int wait_inside(const mf__queue *on, const mf__queue *other, mf_error *err) {
-  const mf__queue named = mf__queue_named(other);
   void *event;
-  if (on->ordinal == named.ordinal && on->stream == named.stream && on->thread == named.thread)
-    return wait_by(NULL, on, other, err);
   int rc = mf__event_take(other->backend, other->ordinal, &event, err);
   if (rc != MF_OK) return rc;
   rc = wait_by(event, on, other, err);
@@ -268,10 +265,12 @@ static int wait_inside(const mf__queue *on, const mf__queue *other, mf_error *er
   return rc;
 }
 
-/* The device is entered once for all of it: to make it current costs a driver call or two, to find it current half of
- * one. */
+/* A stream is behind its own work. The device is entered once for all of it: to make it current costs a driver call or
+ * two, to find it current half of one. */
 int mf__queue_wait(const mf__queue *on, const mf__queue *other, mf_error *err) {
+  const mf__queue named = mf__queue_named(other);
   int rc;
+  if (on->ordinal == named.ordinal && on->stream == named.stream && on->thread == named.thread) return MF_OK;
   MF__CALL(rc, mf__enter, on->backend, on->ordinal, err, wait_inside(on, other, err));
   return rc;
 }
