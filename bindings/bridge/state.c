@@ -19,23 +19,22 @@ static int calls_in_of_others(const mf__state *state) {
   return count;
 }
 
-/* Joins a thread that Python itself would wait for at its end, for a moment; false if there is none. */
-static const char join_one[] =
+/* Sleeps for a moment if there is a thread that Python itself would wait for at its end; ${more} says so. It joins
+ * none: up to CPython 3.12 a join that a signal's exception breaks off makes Python take that thread for ended. */
+static const char sleep_beside[] =
     "import threading\n"
-    "def join_one():\n"
-    "    for thread in threading.enumerate():\n"
-    "        own = thread is threading.main_thread() or thread.ident == threading.get_ident()\n"
-    "        if not (own or thread.daemon):\n"
-    "            thread.join(0.05)\n"
-    "            return True\n"
-    "    return False\n"
-    "more = join_one()\n";
+    "def is_waited_for(thread):\n"
+    "    own = thread is threading.main_thread() or thread.ident == threading.get_ident()\n"
+    "    return not (own or thread.daemon)\n"
+    "more = any(map(is_waited_for, threading.enumerate()))\n"
+    "if more: threading.Event().wait(0.01)\n";
 
+/* A signal's exception ends the waiting. Lua's end has no caller to raise it in, so it is told. */
 static int waited_for_one(void) {
   PyObject *names = PyDict_New();
-  const int done = mf__run_code(join_one, names) == 0;
+  const int done = names != NULL && mf__run_code(sleep_beside, names) == 0;
   const int more = done && PyDict_GetItemString(names, "more") == Py_True;
-  if (!done) PyErr_Clear();
+  if (!done) PyErr_WriteUnraisable(NULL);
   Py_DecRef(names);
   return more;
 }
@@ -54,10 +53,11 @@ static void await_others(mf__state *state) {
   PyGILState_Release(gil);
 }
 
-/* The lock guards both fields, and this thread has it, because it runs Lua. */
+/* The lock guards both fields, and this thread has it, because it runs Lua. Who says that Lua closes next comes before
+ * Lua's own end: whoever is inside after the first wait stays there, and is waited for no more. */
 void mf__state_close_begin(mf__state *state) {
   state->closer = mf__self();
-  await_others(state);
+  if (!state->is_closers) await_others(state);
   state->is_closers = 1;
 }
 

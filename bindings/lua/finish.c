@@ -74,13 +74,17 @@ static const char await_threads[] =
     "if seconds < 0:\n"
     "    shutdown()\n"
     "else:\n"
-    "    waiter = threading.Thread(target=shutdown, name='moonferry.finish', daemon=True)\n"
+    "    ended = threading.Event()\n"
+    "    def wait():\n"
+    "        try: shutdown()\n"
+    "        finally: ended.set()\n"
+    "    waiter = threading.Thread(target=wait, name='moonferry.finish', daemon=True)\n"
     "    try:\n"
     "        waiter.start()\n"
-    "        waiter.join(seconds)\n"
+    "        ended.wait(seconds)\n"
     "    finally:\n"
     "        late = [t for t in threading.enumerate() if not (t.daemon or t is threading.main_thread())]\n"
-    "        if waiter.is_alive(): late = late or [waiter]\n";
+    "        if not ended.is_set(): late = late or [waiter]\n";
 
 enum { FOR_EVER = -1 };
 

@@ -1,6 +1,7 @@
 """Endings of one of the languages that the other one notices; as in cases.py."""
 
 from cases import Case
+from level_cases import WAIT
 
 # Finalizers of a level, one made by the other, which use what Lua has finalized by then.
 FINALIZERS = """
@@ -280,5 +281,37 @@ print("done")
 """,
         "left\ndone\n",
         preload="life_clock.so",
+    ),
+    *(
+        Case(
+            "a signal's exception while lua_close waits for a thread of Python",
+            host,
+            """
+local py = require "moonferry.python"
+py.main.f = function(wait) wait() end
+py.exec [[
+import signal, sys
+def enough(number, frame):
+    raise TimeoutError("enough")
+signal.signal(signal.SIGALRM, enough)
+sys.unraisablehook = lambda told: print("told", repr(told.exc_value), flush=True)
+"""
+            + WAIT
+            + """
+    os.kill(os.getpid(), signal.SIGALRM)
+    python_ends.wait()
+    rests()  # until the end of Python waits for this thread, which cannot come back to Lua
+    print("the thread has ended", flush=True)
+    os._exit(0)
+python_ends = threading.Event()
+threading._register_atexit(python_ends.set)  # which comes before any thread is waited for
+threading.Thread(target=f, args=(wait,)).start()
+inside.wait()
+]]
+io.write "done\\n" io.flush()
+""",
+            "done\ntold TimeoutError('enough')\nthe thread has ended\n",
+        )
+        for host in ("lua", "linked engine")
     ),
 ]

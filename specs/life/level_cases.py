@@ -127,7 +127,7 @@ for _ = 1, 2 do
   py.main.thread:join()
 end
 py.import("gc").collect()
-print(py.eval "sum(getattr(o, '__name__', '') == 'join_one' for o in __import__('gc').get_objects())")
+print(py.eval "sum(getattr(o, '__name__', '') == 'is_waited_for' for o in __import__('gc').get_objects())")
 local left = require("moonferry").ledger()
 print(left.tensors, left.storages, left.bytes)
 print "done"
@@ -145,20 +145,21 @@ py.main.f = function(wait) return wait() + 1 end
 py.exec [[
 import threading
 inside, leaves = threading.Event(), threading.Event()
-class Joined(threading.Thread):
-    joins = 0
-    def join(self, timeout=None):
-        self.joins += 1
-        if self.joins == 3:
+class Seen(threading.Thread):
+    looks = 0
+    @property
+    def daemon(self):
+        self.looks += inside.is_set()
+        if self.looks == 3:
             leaves.set()
-        super().join(timeout)
+        return False
 def wait():
     inside.set()
     leaves.wait()
     return 4
 def work():
     print("the function", int(f(wait)), flush=True)
-thread = Joined(target=work)
+thread = Seen(target=work)
 thread.start()
 inside.wait()
 ]]
@@ -177,7 +178,7 @@ print "done"
     ),
     *(
         Case(
-            "a level ends while a thread that cannot be joined is inside of its function",
+            "a level ends while a thread that nobody can ask about is inside of its function",
             host,
             """
 local py = require "moonferry.python"
@@ -186,11 +187,15 @@ state [==[
 local py = require "moonferry.python"
 py.main.f = function(wait) wait() print "it is back" end
 py.exec [[
-import threading
+import sys, threading
+sys.unraisablehook = lambda told: print("told", told.exc_value, flush=True)
 inside, leaves = threading.Event(), threading.Event()
 class Apart(threading.Thread):
-    def join(self, timeout=None):
-        raise RuntimeError("this thread is not for others to wait for")
+    @property
+    def daemon(self):
+        if inside.is_set():
+            raise RuntimeError("this thread is not for others to wait for")
+        return False
 def wait():
     inside.set()
     leaves.wait()
@@ -204,7 +209,7 @@ py.main.leaves:set()
 io.stdout:flush()
 py.import("os")._exit(0)
 """,
-            "true\t2\n",
+            "told this thread is not for others to wait for\ntrue\t2\n",
         )
         for host in ("engine", "linked engine")
     ),

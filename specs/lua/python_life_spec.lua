@@ -205,29 +205,34 @@ py.exec "]] .. last .. '"')
   end)
 
   -- To the main thread, which blocks signals while it starts the one that is looked for: another might get it.
-  it("says who has not ended where Ctrl-C ends the waiting", function()
-    local text = process.runs [[
-local py = require "moonferry.python"
-py.exec "import signal, threading, time\nmain = threading.get_ident()"
-py.exec "for _ in range(2): threading.Thread(target=threading.Event().wait).start()"
+  local INTERRUPTED = prelude .. [[
 py.exec [=[
+import signal, threading, time
+main = threading.get_ident()
 def work():
     while "moonferry.finish" not in [thread.name for thread in threading.enumerate()]:
         time.sleep(0.001)
     signal.pthread_kill(main, signal.SIGINT)
 threading.Thread(target=work, daemon=True).start()
+%s
 ]=]
 print(py.finish { wait = 60 })
 ]]
-    assert.matches("Exception ignored in: <module 'threading' .*\nKeyboardInterrupt", text)
-    assert.matches("\nnil\tpy.finish: 2 threads had not ended after 60 seconds\n$", text)
-  end)
+
+  for what, told in pairs {
+    ["for _ in range(2): threading.Thread(target=threading.Event().wait).start()"] = "2 threads",
+    ["threading._register_atexit(threading.Event().wait)"] = "1 thread", -- the one that waits
+  } do
+    it("says who has not ended where Ctrl-C ends the waiting, of " .. told, function()
+      local text = process.runs(INTERRUPTED:format(what))
+      local ends = "Exception ignored in: <module 'threading' .*\nKeyboardInterrupt.*\nnil\tpy.finish: %s had not ended"
+      assert.matches((ends .. " after 60 seconds\n$"):format(told), text)
+    end)
+  end
 
   it("counts the waiting itself where what comes before threads has not ended", function()
-    local text = process.runs(prelude .. [[
-py.exec "import threading\nthreading._register_atexit(threading.Event().wait)"
-print(py.finish { wait = 0.05 })
-]])
+    local code = 'py.exec "import threading\\nthreading._register_atexit(threading.Event().wait)"'
+    local text = process.runs(prelude .. code .. " print(py.finish { wait = 0.05 })")
     assert.are.equal("nil\tpy.finish: 1 thread had not ended after 0.05 seconds\n", text)
   end)
 
