@@ -14,32 +14,29 @@ struct mf__waiter {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-unsigned mf__forks;
+mf__state *mf__states;
 
 /* The owner of a state that another thread was inside of when the process was forked. */
 static const char lost;
 
-/* Resets the lock in a forked child: the threads that waited do not exist there. A thread whose turn had come had not
- * begun; a thread that was inside will never come out. */
+/* Resets the lock: the threads that waited do not exist in the child. A thread whose turn had come had not begun; a
+ * thread that was inside will never come out, and what it was to stop for is over. */
 static void reset_after_fork(mf__state *state) {
-  if (state->forks == mf__forks) return;
-  state->forks = mf__forks;
   state->first = state->last = NULL;
+  state->inside = mf__calls_in(state);
+  if (state->inside == 0) atomic_store(&state->stop, MF__STOP_NOT);
   if (state->owner == NULL || state->owner == mf__self()) return;
   state->owner = state->owner == state->heir ? NULL : &lost;
 }
 
-/* Only the thread that has forked is left. Resets the states that it is inside of; other states are reset when they are
- * used. Another thread may have held the mutex. */
+/* Only the thread that has forked is left. A new one may get the memory of one that is not there, and with it the name
+ * that this had as an owner: so all states are reset now. Another thread may have held the mutex. */
 static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
   mf__section_free_in_child();
   mf__thread_forked();
   mf__stop_forked();
-  mf__forks++;
-  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below) {
-    if (frame->state != NULL) reset_after_fork(frame->state);
-  }
+  for (mf__state *state = mf__states; state != NULL; state = state->next) reset_after_fork(state);
 }
 
 /* A patient caller has Lua below, and would go on there: no exception can lead past that. */
@@ -128,9 +125,7 @@ static int wait_for(mf__state *state, int patient) {
 }
 
 int mf__lock_wait(mf__state *state, int patient) {
-  if (state->forks != mf__forks) reset_after_fork(state);
-  if (state->owner == &lost) return refuse_lost(patient);
-  return state->owner != NULL ? wait_for(state, patient) : 0;
+  return state->owner == &lost ? refuse_lost(patient) : wait_for(state, patient);
 }
 
 int mf__forks_watch(void) {
@@ -138,7 +133,21 @@ int mf__forks_watch(void) {
 }
 
 void mf__lock_create(mf__state *state) {
-  state->forks = mf__forks;
+  mf__section section;
+  mf__section_begin(&section);
+  state->next = mf__states;
+  mf__states = state;
+  mf__section_end(&section);
+}
+
+/* A program can make an object of the type that never was opened, and is none of them. */
+void mf__lock_free(const mf__state *state) {
+  mf__section section;
+  mf__section_begin(&section);
+  mf__state **link = &mf__states;
+  while (*link != NULL && *link != state) link = &(*link)->next;
+  if (*link != NULL) *link = state->next;
+  mf__section_end(&section);
 }
 
 void mf__lock_close(mf__state *state) {

@@ -5,34 +5,17 @@
 
 #include "thread.h"
 
-/* Changes with the GIL held. */
-static mf__state *adopted;
-
 void mf__state_adopt(mf__state *state) {
-  mf__section section;
-  mf__section_begin(&section);
   state->owner = mf__self();
   state->depth = 1;
-  state->next_adopted = adopted;
-  adopted = state;
-  mf__section_end(&section);
-}
-
-void mf__state_abandon(const mf__state *state) {
-  mf__section section;
-  mf__section_begin(&section);
-  mf__state **link = &adopted;
-  while (*link != NULL && *link != state) link = &(*link)->next_adopted;
-  if (*link != NULL) *link = state->next_adopted;
-  mf__section_end(&section);
 }
 
 /* A state whose lock is lent does not go meanwhile. */
 void mf__locks_lend(void) {
   mf__section section;
   mf__section_begin(&section);
-  for (mf__state *state = adopted; state != NULL; state = state->next_adopted) {
-    if (state->owner != mf__self()) continue;
+  for (mf__state *state = mf__states; state != NULL; state = state->next) {
+    if (state->hosted || state->owner != mf__self()) continue;
     Py_IncRef((PyObject *)state);
     state->lent = mf__lock_lend(state);
   }
@@ -40,8 +23,8 @@ void mf__locks_lend(void) {
 }
 
 static mf__state *lent_state(void) {
-  mf__state *state = adopted;
-  while (state != NULL && state->lent.depth == 0) state = state->next_adopted;
+  mf__state *state = mf__states;
+  while (state != NULL && state->lent.depth == 0) state = state->next;
   return state;
 }
 

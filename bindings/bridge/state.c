@@ -13,10 +13,7 @@
 PyTypeObject *mf__state_type;
 
 static int calls_in_of_others(const mf__state *state) {
-  int count = state->inside;
-  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below)
-    count -= frame->state == state && frame->is_call_in;
-  return count;
+  return state->inside - mf__calls_in(state);
 }
 
 /* Sleeps for a moment if there is a thread that Python itself would wait for at its end; ${more} says so. It joins
@@ -158,7 +155,7 @@ static void state_dealloc(PyObject *self_object) {
   PyObject_GC_UnTrack(self_object);
   if (state->weakrefs != NULL) PyObject_ClearWeakRefs(self_object);
   if (state->L != NULL) close_lua(state);
-  mf__state_abandon(state);
+  mf__lock_free(state);
   forget_refs(state);
   free_bridges(state);
   free(state->spare);

@@ -31,6 +31,13 @@ int mf__on_main_thread(void) {
   return is;
 }
 
+int mf__calls_in(const mf__state *state) {
+  int count = 0;
+  for (const mf__frame *frame = mf__top; frame != NULL; frame = frame->below)
+    count += frame->state == state && frame->is_call_in;
+  return count;
+}
+
 int64_t mf__now(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

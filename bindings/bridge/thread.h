@@ -89,14 +89,13 @@ struct mf__state {
   mf__bridge *bridges; /* all; until the state goes, because Lua values in Python ask theirs even after lua_close */
   mf__options options;
 
-  mf__state *next_adopted; /* of those that Lua programs have */
+  mf__state *next;   /* of all */
   mf__turn lent;     /* what the lock gets back, where mf__locks_lend gave it up; else a depth of 0 */
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;         /* how often the owner has taken it */
   unsigned char *marks; /* where LuaJIT has its marks; NULL: not known, or closed (marks.c) */
   struct mf__waiter *first, *last;
   const void *heir;  /* the waiter that was last made the owner, until it has woken up */
-  unsigned forks;    /* of how many forks this knows: those in line stay in the parent */
   const void *closer; /* the thread that has begun to close it, as mf__self; or NULL */
   int is_closers;     /* only the closer may go on there */
   int inside;        /* how many calls into Lua there are, */
@@ -155,6 +154,9 @@ static inline const void *mf__self(void) {
 }
 
 int mf__on_main_thread(void);
+
+/* How many calls into a state's Lua this thread is in. */
+int mf__calls_in(const mf__state *state);
 
 /* Nanoseconds by a clock that nobody sets: setting the wall clock back must not prolong a wait. */
 int64_t mf__now(void);
@@ -278,8 +280,8 @@ int mf__stopped(mf__state *state);
 
 /* lock.c */
 
-/* How many forks lie between the first process and this one. */
-extern unsigned mf__forks;
+/* All that there are; linked by their `next`. Changes with the GIL held. */
+extern mf__state *mf__states;
 
 /* What there is to do for a lock that another thread has or had, and for one that others wait for; cold, so that the
  * usual way has no jumps. */
@@ -293,7 +295,7 @@ static inline int mf__lock(mf__state *state, int patient) {
     state->depth++;
     return 0;
   }
-  if ((state->owner != NULL || state->forks != mf__forks) && mf__lock_wait(state, patient) != 0) return -1;
+  if (state->owner != NULL && mf__lock_wait(state, patient) != 0) return -1;
   state->owner = mf__self();
   state->depth = 1;
   if (state->stop_hook != NULL) mf__stop_renew(state);
@@ -322,9 +324,11 @@ static inline void mf__lock_resume(mf__state *state, mf__turn turn) {
   mf__marks_put(state, turn.marks);
 }
 
-/* Begin and end of a state's lock. Once it is closed, its L is NULL, and the threads that wait in line find out. */
+/* Begin and end of a state's lock. Once it is closed, its L is NULL, and the threads that wait in line find out. It is
+ * freed with its state. */
 void mf__lock_create(mf__state *state);
 void mf__lock_close(mf__state *state);
+void mf__lock_free(const mf__state *state);
 
 /* From here on a child of this process knows that the other threads are not there. Once; 0, or an error number. */
 int mf__forks_watch(void);
@@ -336,7 +340,6 @@ void mf__state_arrive(mf__state *state, lua_State *L);
 
 /* Makes the lock of a state that a Lua program has, this thread's. */
 void mf__state_adopt(mf__state *state);
-void mf__state_abandon(const mf__state *state); /* which is about to be freed */
 
 /* Around what other threads may wait for that want into a Lua which this thread runs: gives up its locks of all states
  * that Lua programs have, and takes them back. Between them this thread must not go on in Lua. One thread at a time,

@@ -69,6 +69,38 @@ FORKS = {
         "256\n5\n",
         "RuntimeError: the Lua state was in use by another thread when this process was forked\n",
     ),
+    # The system gives it what it gave the other one, its thread-local variables among it.
+    "while another thread is inside, and a new one takes its place": (
+        "flags = mf.zeros(2)\n"
+        "thread = threading.Thread(target=lambda: lua.execute('local f = ... f:put(0, 1)"
+        " while f:get(1) == 0 do end', flags))\n"
+        "thread.start()\nwhile flags[0] == 0: pass\n"
+        "def use():\n"
+        "    for call in (lambda: lua.eval('3'), lua.close):\n"
+        "        try: call()\n        except RuntimeError as error: os.write(2, f'{error}\\n'.encode())\n"
+        "def use_on_a_thread():\n    thread = threading.Thread(target=use)\n    thread.start()\n    thread.join()\n"
+        "in_child(use_on_a_thread)\nflags[1] = 1\nthread.join()\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "the Lua state was in use by another thread when this process was forked\n" * 2,
+    ),
+    # No call of the other thread's is there any more: none is to end, and none is in the way of a close.
+    "while another thread is in Python that Lua has called": (
+        "import gc, weakref\n"
+        "class Thing: pass\n"
+        "lua = mf.Lua(interruptible=True)\nlua.globals().thing = thing = Thing()\nthing = weakref.ref(thing)\n"
+        "inside, leaves = threading.Event(), threading.Event()\n"
+        "thread = threading.Thread(target=lambda: lua.execute('(...)()', lambda: (inside.set(), leaves.wait())))\n"
+        "thread.start()\ninside.wait()\n"
+        "def use():\n"
+        "    lua.interrupt()\n    assert lua.eval('3') == 3\n"
+        "    try:\n        with lua.time_limit(0.01): lua.execute('while true do end')\n"
+        "    except TimeoutError: os.write(2, b'it was too long\\n')\n"
+        "    lua.execute('local x = 1 for i = 1, 1000 do x = x + i end')\n"
+        "    lua.close()\n    gc.collect()\n    assert thing() is None\n"
+        "in_child(use)\nlua.eval('4')\nleaves.set()\nthread.join()\nprint(lua.eval('5'))",
+        "0\n5\n",
+        "it was too long\n",
+    ),
     "and uses threads in the child": (
         "def use():\n"
         "    got = []\n    busy = 'local t = os.clock() while os.clock() - t < 0.05 do end return 3'\n"
