@@ -412,7 +412,7 @@ static void move_nothing(const void *ctx, int64_t at, int64_t nbytes, char *to) 
 
 /* The buffer is given to the driver at once, if nothing is known to use it. */
 static void stage_and_trim(void *device, bool up) {
-  const mf__stage_job job = {device, NBYTES, 1, up, move_nothing, NULL};
+  mf__stage_job job = {device, NBYTES, 1, up, move_nothing, NULL, false};
   queue_copy = COPY;
   COPY = queue_and_fail;
   const int rc = mf__stage_copy(&a, &job, &err);

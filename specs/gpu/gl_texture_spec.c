@@ -172,8 +172,8 @@ static void a_part_of_it(void **state) {
   (void)state;
   const unsigned texture = new_texture(rgba8, 4);
   mf_gl_texture *x = opened(texture, 0);
-  mf_tensor *t = picture(gpu(0), rgba8, 3, 5), *row = picture(gpu(0), rgba8, 1, WIDTH), *none;
-  none = picture(gpu(0), rgba8, 0, 5);
+  mf_tensor *t = picture(gpu(0), rgba8, 3, 5), *row = picture(gpu(0), rgba8, 1, WIDTH);
+  mf_tensor *none = picture(gpu(0), rgba8, 0, 5), *none_here = picture((DLDevice){kDLCPU, 0}, rgba8, 0, 5);
   fill(t, 7);
   OK(mf_gl_texture_upload(x, t, WIDTH - 5, HEIGHT - 3, MF_STREAM_CURRENT, &err));
   for (int y = HEIGHT - 3; y < HEIGHT; y++) memset(pixels + (y * WIDTH + WIDTH - 5) * 4, 7, 20);
@@ -181,6 +181,8 @@ static void a_part_of_it(void **state) {
   OK(mf_gl_texture_upload(x, row, 0, 6, MF_STREAM_CURRENT, &err));
   memset(pixels + 6 * WIDTH * 4, 8, WIDTH * 4);
   OK(mf_gl_texture_upload(x, none, 0, HEIGHT, MF_STREAM_CURRENT, &err));
+  OK(mf_gl_texture_upload(x, none_here, 0, HEIGHT, MF_STREAM_CURRENT, &err));
+  OK(mf_gl_texture_download(x, none_here, 0, HEIGHT, MF_STREAM_CURRENT, &err));
   expect_texture(texture, rgba8);
   REFUSED(mf_gl_texture_upload(x, t, WIDTH - 4, 0, MF_STREAM_CURRENT, &err), MF_EINVAL,
           "5 by 3 pixels from 33, 0 on do not fit in the texture's 37 by 13");
@@ -189,6 +191,7 @@ static void a_part_of_it(void **state) {
   FAILS(mf_gl_texture_download(x, t, 0, -1, MF_STREAM_CURRENT, &err), MF_EINVAL);
   FAILS(mf_gl_texture_upload(x, t, INT64_MAX, 0, MF_STREAM_CURRENT, &err), MF_EINVAL);
   expect_texture(texture, rgba8);
+  mf_tensor_release(none_here);
   mf_tensor_release(none);
   mf_tensor_release(row);
   mf_tensor_release(t);

@@ -15,9 +15,11 @@ static _Thread_local void (*when_entering)(void), (*when_left)(void);
 __attribute__((visibility("default"))) int pthread_setcancelstate(int state, int *before) {
   static int (*real)(int, int *);
   static _Thread_local bool busy;
+  int was;
   if (real == NULL) *(void **)&real = dlsym(RTLD_NEXT, "pthread_setcancelstate");
-  const int rc = real(state, before);
-  const bool enters = state == PTHREAD_CANCEL_DISABLE && *before == PTHREAD_CANCEL_ENABLE;
+  const int rc = real(state, &was);
+  if (before != NULL) *before = was;
+  const bool enters = state == PTHREAD_CANCEL_DISABLE && was == PTHREAD_CANCEL_ENABLE;
   void (*happen)(void) = enters ? when_entering : state == PTHREAD_CANCEL_ENABLE ? when_left : NULL;
   if (happen == NULL || busy) return rc;
   busy = true;

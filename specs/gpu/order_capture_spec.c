@@ -4,6 +4,7 @@
 #include <semaphore.h>
 
 #include "device.h"
+#include "left.h"
 
 enum { NBYTES = 1024 };
 
@@ -376,6 +377,56 @@ static void a_capture_that_begins_between_two_calls_stays_whole(void **state) {
   other_stream_end(theirs);
 }
 
+static mf_stream soon_captured;
+static int scopes_before; /* until it is */
+
+static void capture_at_a_scope(void) {
+  if (--scopes_before == 0) other_capture(0, soon_captured);
+}
+
+/* A capture of the copy's stream that begins before one scope after another, once the memory's earlier work is done on
+ * the other stream: where the copy is refused nothing was queued, and the other stream may go on using the memory while
+ * the capture lasts. Returns whether the copy had so many scopes. */
+static bool refused_without_a_use(mf_tensor *t, const mf_tensor *host, mf_stream other, int nth) {
+  const DLDevice device = gpu(0);
+  soon_captured = stream_new(0);
+  use_stream(0, other);
+  fill(t, 1);
+  OK(mf_stream_synchronize(&device, other, &err));
+  use_stream(0, soon_captured);
+  scopes_before = nth;
+  when_entering = capture_at_a_scope;
+  const int rc = mf_tensor_copy(t, host, &err);
+  when_entering = NULL;
+  const bool began = scopes_before <= 0;
+  assert_true(rc == MF_OK || (began && rc == MF_ECAPTURE));
+  if (rc != MF_OK) OK(mf_tensor_acquire(t, other, MF_WRITE, &err));
+  if (began) {
+    assert_true(other_capture_is_whole(0, soon_captured));
+    other_graph_end(0, other_capture_end(0, soon_captured));
+  }
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, soon_captured);
+  return began;
+}
+
+/* Through pinned memory, and through one buffer of the staging ring. */
+static void what_is_refused_halfway_is_no_use(void **state) {
+  const int64_t sizes[] = {NBYTES, 100 << 10};
+  (void)state;
+  needs_simulator();
+  const mf_stream other = stream_new(0);
+  for (size_t i = 0; i < COUNT(sizes); i++) {
+    mf_tensor *t = create(gpu(0), sizes[i]), *host = create((DLDevice){kDLCPU, 0}, sizes[i]);
+    int nth = 1;
+    while (refused_without_a_use(t, host, other, nth)) nth++;
+    assert_true(nth > 2);
+    mf_tensor_release(host);
+    mf_tensor_release(t);
+  }
+  stream_end(0, other);
+}
+
 /* A stream of our own lasts as long as what used it, whatever the driver answers where it is asked for it. */
 static void our_own_stream_is_not_taken_for_a_destroyed_one(void **state) {
   (void)state;
@@ -416,6 +467,7 @@ int main(void) {
       SPEC(a_capture_that_begins_within_a_long_copy_stays_whole),
       SPEC(a_capture_that_begins_between_two_calls_stays_whole),
       SPEC(a_capture_that_begins_while_a_kernel_is_made_stays_whole),
+      SPEC(what_is_refused_halfway_is_no_use),
       SPEC(our_own_stream_is_not_taken_for_a_destroyed_one),
   };
   return RUN(tests);

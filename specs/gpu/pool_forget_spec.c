@@ -217,6 +217,19 @@ static void evicted_memory_leaves_nothing_for_good(void **state) {
   assert_true(sim_ask_left("events") < before + TIMES / 4);
 }
 
+/* A wait for pinned memory, which any device may use, enters those alone that were. */
+static void a_wait_makes_nothing_anew(void **state) {
+  const DLDevice device = pinned();
+  (void)state;
+  mf_tensor *t = create(device, NBYTES);
+  const int64_t now = held();
+  OK(mf_device_synchronize(&device, &err));
+  if (other_is_simulated()) assert_int_equal(held(), now);
+  mf_tensor_release(t);
+  trim_all();
+  EXPECT_HELD(false);
+}
+
 static void not_while_a_tensor_lives(void **state) {
   (void)state;
   const DLDevice places[] = {gpu(0), pinned()};
@@ -433,6 +446,7 @@ int main(void) {
       EMPTY(nor_freed_without_an_answer_about_captures),
       EMPTY(nor_where_an_allocation_frees_the_memory),
       EMPTY(evicted_memory_leaves_nothing_for_good),
+      EMPTY(a_wait_makes_nothing_anew),
       EMPTY(not_while_a_tensor_lives),
       EMPTY(not_while_a_stream_of_ours_is_in_use),
       EMPTY(not_while_released_memory_waits),

@@ -242,18 +242,20 @@ int mf__order_use(const mf__queue *on, mf__usage *use, mf_error *err);
 bool mf__order_knows(mf__record *a, mf_stream stream, int32_t *ordinal);
 /* Enters to queue work that has these uses, of which a temporary one is refused while the queue is being captured. */
 int mf__order_scope(mf__scope *s, const mf__queue *on, const mf__usage *uses, int count, mf_error *err);
-/* Queues work for which the queue waits: begins, enters, calls, leaves and ends; rc becomes the first failure. */
+/* Queues work for which the queue waits: begins, enters, calls, leaves and ends; rc becomes the first failure. The uses
+ * count where the call was made and ${queued} is true. */
 #define MF__ORDERED(rc, on, uses, count, queued, err, call)                 \
   do {                                                                      \
     mf__scope ordered_scope;                                                \
     (rc) = mf__order_begin((on), (uses), (count), (err));                   \
     if ((rc) == MF_OK) {                                                    \
       (rc) = mf__order_scope(&ordered_scope, (on), (uses), (count), (err)); \
-      if ((rc) == MF_OK) {                                                  \
+      const bool ordered_call = (rc) == MF_OK;                              \
+      if (ordered_call) {                                                   \
         (rc) = (call);                                                      \
         mf__leave(&ordered_scope);                                          \
       }                                                                     \
-      mf__order_end((on), (uses), (count), (queued));                       \
+      mf__order_end((on), (uses), (count), ordered_call && (queued));       \
     }                                                                       \
   } while (0)
 /* Begin and end in one, where the queue's stream is all that the record knows, which is the usual case; else false, and
@@ -326,10 +328,11 @@ typedef struct mf__stage_job {
   bool to_device;
   mf__stage_fn move;
   const void *ctx;
+  bool queued; /* becomes true where a part was, even if the copy fails then */
 } mf__stage_job;
 
 /* Returns when the host memory may be used again: read to the end, or written. The stream is not being captured. */
-int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err);
+int mf__stage_copy(const mf__queue *on, mf__stage_job *job, mf_error *err);
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* whether there is a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
 

@@ -84,7 +84,7 @@ int mf__move_staged(const mf__queue *on, mf__stage_job *job, const mf_tensor *de
   int rc = mf__order_begin(on, &use, 1, err);
   if (rc != MF_OK) return rc;
   rc = mf__stage_copy(on, job, err);
-  mf__order_end(on, &use, 1, true);
+  mf__order_end(on, &use, 1, job->queued);
   return rc;
 }
 
@@ -114,6 +114,6 @@ int mf__move_bytes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf
   const int64_t nbytes = mf_tensor_nbytes(dst);
   if (nbytes <= MF__SMALL_NBYTES) return move_small(on, dst, src, up, err);
   mf__stage_job job = {up ? dst->dl.data : src->dl.data, nbytes, 1, up, up ? read_bytes : write_bytes,
-                       up ? src->dl.data : dst->dl.data};
+                       up ? src->dl.data : dst->dl.data, false};
   return mf__move_staged(on, &job, up ? dst : src, err);
 }

@@ -96,21 +96,6 @@ static int buffer_ready(const mf__queue *on, buffer *b, mf_error *err) {
   return rc;
 }
 
-/* Queues a copy between the buffer and the device, and the event behind it. A copy that fails may have been queued all
- * the same: the call may return the error of earlier work (CUDA Driver API, cuMemcpyAsync, notes). */
-static int buffer_queue(const mf__queue *on, buffer *b, char *device, int64_t nbytes, bool to_device, mf_error *err) {
-  const mf__block_copy job = {
-      to_device ? device : b->data, to_device ? b->data : device, nbytes, 1, 1, nbytes, nbytes, nbytes, nbytes};
-  int rc = on->backend->copy(&job, on->stream, err);
-  if (rc == MF_OK) rc = on->backend->event_record(b->event, on->stream, err);
-  b->queued = rc == MF_OK;
-  if (rc != MF_OK && on->backend->stream_synchronize(on->stream, NULL) != MF_OK) {
-    b->lost = true;
-    b->waits = mf__device_waits(on->backend, on->ordinal);
-  }
-  return rc;
-}
-
 /* The host's part, by several threads. The sizes are those that were fastest on the machine of docs/gpu.md. */
 
 #define HELPERS_MAX 7
@@ -214,10 +199,25 @@ static void crew_end(crew *c) {
 
 /* The two directions */
 
-/* The host's part, and the wait for a buffer, take a while, in which another thread may begin a capture: its graph
- * would use the buffer, which is another copy's by then. */
-static int go_on(const mf__queue *on, mf_error *err) {
-  return mf__capture_refuse_inside(on, "what is left of this copy of pageable memory cannot take part", err);
+/* Queues a copy between the buffer and a part of the device's side, and the event behind it. A copy that fails may have
+ * been queued all the same: the call may return the error of earlier work (CUDA Driver API, cuMemcpyAsync, notes). The
+ * host's part, and the wait for a buffer, take a while, in which another thread may begin a capture: its graph would
+ * use the buffer, which is another copy's by then. */
+static int buffer_queue(const mf__queue *on, mf__stage_job *job, buffer *b, int64_t at, int64_t n, mf_error *err) {
+  char *const device = job->device + at;
+  const mf__block_copy part = {
+      job->to_device ? device : b->data, job->to_device ? b->data : device, n, 1, 1, n, n, n, n};
+  int rc = mf__capture_refuse_inside(on, "what is left of this copy of pageable memory cannot take part", err);
+  if (rc != MF_OK) return rc;
+  job->queued = true;
+  rc = on->backend->copy(&part, on->stream, err);
+  if (rc == MF_OK) rc = on->backend->event_record(b->event, on->stream, err);
+  b->queued = rc == MF_OK;
+  if (rc != MF_OK && on->backend->stream_synchronize(on->stream, NULL) != MF_OK) {
+    b->lost = true;
+    b->waits = mf__device_waits(on->backend, on->ordinal);
+  }
+  return rc;
 }
 
 static int64_t chunk_of(const mf__stage_job *job, int64_t at) {
@@ -225,7 +225,7 @@ static int64_t chunk_of(const mf__stage_job *job, int64_t at) {
   return job->nbytes - at < most ? job->nbytes - at : most;
 }
 
-static int upload(const mf__queue *on, const mf__stage_job *job, crew *c, mf_error *err) {
+static int upload(const mf__queue *on, mf__stage_job *job, crew *c, mf_error *err) {
   ring *r = ring_of(on->backend, on->ordinal);
   int rc = MF_OK;
   for (int64_t at = 0; rc == MF_OK && at < job->nbytes;) {
@@ -234,9 +234,8 @@ static int upload(const mf__queue *on, const mf__stage_job *job, crew *c, mf_err
     rc = buffer_ready(on, b, err);
     if (rc == MF_OK) {
       crew_move(c, at, n, b->data);
-      rc = go_on(on, err);
+      rc = buffer_queue(on, job, b, at, n, err);
     }
-    if (rc == MF_OK) rc = buffer_queue(on, b, job->device + at, n, true, err);
     buffer_give(r, b);
     at += n;
   }
@@ -251,15 +250,14 @@ typedef struct flight {
 } flight;
 
 /* Queues as many parts as there are buffers to have without waiting; one at least. */
-static int flight_fill(const mf__queue *on, const mf__stage_job *job, flight *f, mf_error *err) {
+static int flight_fill(const mf__queue *on, mf__stage_job *job, flight *f, mf_error *err) {
   ring *r = ring_of(on->backend, on->ordinal);
   while (f->queued < job->nbytes && f->count < NBUFFERS) {
     const int64_t n = chunk_of(job, f->queued);
     buffer *b = buffer_take(r, f->count == 0);
     if (b == NULL) return MF_OK;
     int rc = buffer_ready(on, b, err);
-    if (rc == MF_OK) rc = go_on(on, err);
-    if (rc == MF_OK) rc = buffer_queue(on, b, job->device + f->queued, n, false, err);
+    if (rc == MF_OK) rc = buffer_queue(on, job, b, f->queued, n, err);
     if (rc != MF_OK) {
       buffer_give(r, b);
       return rc;
@@ -277,7 +275,7 @@ static buffer *flight_pop(flight *f) {
   return b;
 }
 
-static int download(const mf__queue *on, const mf__stage_job *job, crew *c, mf_error *err) {
+static int download(const mf__queue *on, mf__stage_job *job, crew *c, mf_error *err) {
   ring *r = ring_of(on->backend, on->ordinal);
   flight f = {0};
   int rc = MF_OK;
@@ -295,7 +293,7 @@ static int download(const mf__queue *on, const mf__stage_job *job, crew *c, mf_e
   return rc;
 }
 
-int mf__stage_copy(const mf__queue *on, const mf__stage_job *job, mf_error *err) {
+int mf__stage_copy(const mf__queue *on, mf__stage_job *job, mf_error *err) {
   mf__scope scope;
   crew c;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);

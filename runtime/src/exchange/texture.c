@@ -73,7 +73,7 @@ static const char no_texture[] = "no texture of OpenGL's can be mapped by it";
 
 /* Whatever fails in between, OpenGL gets the texture back; the first failure is told. To bring the pixels to the device
  * may have taken long, so that captures are asked about again. */
-static int map_and_copy(const move *m, bool *queued, mf_error *err) {
+static int map_and_copy(const move *m, mf_error *err) {
   const mf__gl_resource *gl = &m->texture->gl;
   const mf__backend *backend = gl->device.backend;
   mf__array image;
@@ -81,8 +81,7 @@ static int map_and_copy(const move *m, bool *queued, mf_error *err) {
   if (rc == MF_OK) rc = backend->graphics_map_array(gl->handle, m->on.stream, &image, err);
   if (rc != MF_OK) return rc;
   rc = fit_check(m, &image, err);
-  *queued = rc == MF_OK && !m->t->empty;
-  if (*queued) rc = queue_copy(m, &image, err);
+  if (rc == MF_OK && !m->t->empty) rc = queue_copy(m, &image, err);
   const int driver = backend->graphics_unmap(gl->handle, m->on.stream, rc == MF_OK ? err : NULL);
   return rc != MF_OK ? rc : driver;
 }
@@ -91,11 +90,10 @@ static int map_and_copy(const move *m, bool *queued, mf_error *err) {
 static int copy(const move *m, mf_error *err) {
   const mf__device *device = &m->texture->gl.device;
   mf__usage use = {.record = mf__tensor_record(m->t), .write = !m->upload};
-  bool queued = false;
   int rc = mf__order_begin(&m->on, &use, 1, err);
   if (rc != MF_OK) return rc;
-  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, map_and_copy(m, &queued, err));
-  mf__order_end(&m->on, &use, 1, queued);
+  MF__CALL(rc, mf__enter_relaxed, device->backend, device->ordinal, err, map_and_copy(m, err));
+  mf__order_end(&m->on, &use, 1, rc != MF_ECAPTURE);
   return rc;
 }
 
