@@ -88,17 +88,20 @@ FORKS = {
         "import gc, weakref\n"
         "class Thing: pass\n"
         "lua = mf.Lua(interruptible=True)\nlua.globals().thing = thing = Thing()\nthing = weakref.ref(thing)\n"
+        "two = lua.eval('function() return 2 end')\n"
         "inside, leaves = threading.Event(), threading.Event()\n"
-        "thread = threading.Thread(target=lambda: lua.execute('(...)()', lambda: (inside.set(), leaves.wait())))\n"
-        "thread.start()\ninside.wait()\n"
+        "def other():\n"
+        "    try: lua.execute('(...)()', lambda: (inside.set(), leaves.wait()))\n"
+        "    except mf.LuaInterrupt: print('ended', flush=True)\n"
+        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\nlua.interrupt()\n"
         "def use():\n"
-        "    lua.interrupt()\n    assert lua.eval('3') == 3\n"
+        "    assert two() == 2\n    lua.interrupt()\n    assert lua.eval('3') == 3\n"
         "    try:\n        with lua.time_limit(0.01): lua.execute('while true do end')\n"
         "    except TimeoutError: os.write(2, b'it was too long\\n')\n"
         "    lua.execute('local x = 1 for i = 1, 1000 do x = x + i end')\n"
         "    lua.close()\n    gc.collect()\n    assert thing() is None\n"
-        "in_child(use)\nlua.eval('4')\nleaves.set()\nthread.join()\nprint(lua.eval('5'))",
-        "0\n5\n",
+        "in_child(use)\nleaves.set()\nthread.join()\nprint(lua.eval('5'))",
+        "0\nended\n5\n",
         "it was too long\n",
     ),
     "and uses threads in the child": (
