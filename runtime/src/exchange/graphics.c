@@ -122,11 +122,10 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
 
 static const char no_unmapping[] = "no buffer of OpenGL's can be unmapped by it";
 
-/* The stream waits for all that used the tensor. */
-static int order_unmap(const mf_gl_buffer *b, mf_error *err) {
+/* The stream waits for all that used the tensor, of which nobody queues more until mf__order_end. */
+static int order_unmap(const mf_gl_buffer *b, mf__usage *use, mf_error *err) {
   const int rc = mf__capture_refuse(&b->on, no_unmapping, err);
-  if (rc != MF_OK) return rc;
-  return mf__order_use(&b->on, &(mf__usage){.record = mf__tensor_record(b->mapped), .write = true}, err);
+  return rc == MF_OK ? mf__order_begin(&b->on, use, 1, err) : rc;
 }
 
 /* Another thread may have begun a capture since the stream was ordered. */
@@ -143,10 +142,12 @@ static int unmap_inside(const mf_gl_buffer *b, int ordered, int32_t *in_use, mf_
 static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
   const mf__gl_resource *gl = &b->gl;
   mf_tensor *t = b->mapped;
-  const int ordered = order_unmap(b, err);
+  mf__usage use = {.record = mf__tensor_record(t), .write = true};
+  const int ordered = order_unmap(b, &use, err);
   int rc;
   if (ordered == MF_ECAPTURE) return ordered;
   MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, ordered, in_use, err));
+  if (ordered == MF_OK) mf__order_end(&b->on, &use, 1, rc != MF_ECAPTURE);
   if (rc == MF_ECAPTURE) return rc;
   (void)mf_tensor_invalidate(t, in_use, NULL); /* where the device could not be entered, too */
   b->mapped = NULL;
