@@ -196,12 +196,30 @@ static void a_thread_that_is_cancelled_while_it_waits_for_a_record_ends_behind_t
   alarm(0);
 }
 
+/* A thread can be cancelled again where the device could not be entered. */
+static void what_cannot_begin_leaves_the_thread_as_it_was(void **state) {
+  char rule[64];
+  int was;
+  (void)state;
+  needs_simulator();
+  mf_tensor *t = create(gpu(0), NBYTES);
+  const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
+  snprintf(rule, sizeof rule, "%s:999:on", named("cuCtxGetCurrent", "hipGetDevice"));
+  sim_ask_fail(rule);
+  REFUSED(mf_tensor_fill(t, &one, &err), MF_EDRIVER, named("cuCtxGetCurrent", "hipGetDevice"));
+  sim_ask_reset();
+  assert_int_equal(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was), 0);
+  assert_int_equal(was, PTHREAD_CANCEL_ENABLE);
+  mf_tensor_release(t);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(a_thread_that_is_cancelled_while_a_driver_is_opened_ends_behind_that),
       SPEC(a_thread_that_is_cancelled_in_a_driver_call_ends_behind_the_operation),
       SPEC(a_thread_that_is_cancelled_while_a_device_is_given_back_ends_behind_that),
       SPEC(a_thread_that_is_cancelled_while_it_waits_for_a_record_ends_behind_the_copy),
+      SPEC(what_cannot_begin_leaves_the_thread_as_it_was),
   };
   return RUN(tests);
 }
