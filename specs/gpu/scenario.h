@@ -56,6 +56,8 @@ static inline void loan_open(loan *l, bool is_pinned, mf_stream ready_on) {
                                     .device = is_pinned ? pinned() : gpu(0), .ndim = 2,
                                     .dtype = {kDLUInt, 8, 1}, .shape = l->shape, .strides = l->strides};
   other_fill(0, l->managed.dl_tensor.data, 7, LOAN_NBYTES, ready_on);
+  /* The lender waits for work of its own, which no consumer looks after, before its deleter uses the memory. */
+  if (is_pinned) other_sync(0, ready_on);
 }
 
 static inline void loan_close(loan *l) {
