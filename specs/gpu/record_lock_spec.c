@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "device.h"
+#include "gl_buffer.h"
 
 enum { NBYTES = 96 * 1024, EARLY = 1, LATE = 9 }; /* so many that copies are staged */
 
@@ -47,7 +47,7 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int nanosleep(cons
 
 typedef struct scene {
   mf_stream a, b; /* the operation's, and another */
-  mf_tensor *t, *host;
+  mf_tensor *t, *host, *copy;
   DLManagedTensorVersioned *given; /* to a consumer on b */
 } scene;
 
@@ -198,7 +198,50 @@ static void whoever_sleeps_is_next(void **state) {
   stream_end(0, s.b);
 }
 
+static int copy_within_the_device(scene *s) {
+  return mf_tensor_copy(s->copy, s->t, &err);
+}
+
+static int fill_there(scene *s) {
+  return try_fill(s->t, EARLY);
+}
+
+/* Whoever has found the tensor valid, and waits for the unmapping to end, comes too late: OpenGL has the buffer. */
+static void whoever_waits_for_an_unmapping_uses_it_no_more(void **state) {
+  static const user late[] = {acquire_there,    acquire_elsewhere, acquire_for_the_host, record_there,
+                              record_elsewhere, export_elsewhere,  fill_there,           copy_within_the_device};
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  mf_gl_buffer *b = opened(buffer, 0);
+  for (size_t i = 0; i < COUNT(late); i++) {
+    scene s = {.a = stream_new(0), .b = stream_new(0)};
+    s.t = mapped(b, s.a);
+    OK(mf_tensor_create(mf_tensor_dltensor(s.t), 0, &s.copy, &err));
+    use_stream(0, s.b);
+    fill(s.t, LATE); /* for which the unmapping waits, and has the record meanwhile */
+    meeting m = {.s = &s, .use = late[i], .until = WAITS};
+    sim_ask_at("cuStreamWaitEvent", "hipStreamWaitEvent", 1, meet, &m);
+    (void)mf_tensor_retain(s.t); /* the user's */
+    assert_int_equal(unmapped(b), 1);
+    assert_int_equal(pthread_join(m.thread, NULL), 0);
+    assert_int_equal(m.seen, WAITS);
+    assert_int_equal(m.rc, MF_ECLOSED);
+    mf_tensor_release(s.t);
+    use_stream(0, MF_STREAM_DEFAULT);
+    expect_floats(buffer, LATE);
+    mf_tensor_release(s.copy);
+    stream_end(0, s.a);
+    stream_end(0, s.b);
+  }
+  OK(mf_gl_buffer_close(b, &err));
+  gl_delete(buffer);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(whoever_comes_meanwhile_waits), SPEC(whoever_sleeps_is_next)};
+  const struct CMUnitTest tests[] = {
+      SPEC(whoever_comes_meanwhile_waits),
+      SPEC(whoever_sleeps_is_next),
+      SPEC(whoever_waits_for_an_unmapping_uses_it_no_more),
+  };
   return RUN(tests);
 }

@@ -285,6 +285,7 @@ mf_tensor *mf__tensor_first(const DLTensor *view, uint64_t flags, mf__storage *s
 /* A further tensor, with a reference of its own. */
 int mf__tensor_view(const DLTensor *view, uint64_t flags, mf__storage *storage, mf_tensor **out, mf_error *err);
 int mf__tensor_open(const mf_tensor *t, mf_error *err);
+int mf__taken_back(mf_error *err); /* MF_ECLOSED, in the words of mf__tensor_open */
 int mf__tensor_writable(const mf_tensor *t, mf_error *err);
 /* The flag of elements that are padded to bytes, or 0: what a tensor needs that takes the same elements. */
 uint64_t mf__tensor_padded(const mf_tensor *t);

@@ -47,7 +47,10 @@ int mf__tensor_view(const DLTensor *view, uint64_t flags, mf__storage *storage, 
 }
 
 int mf__tensor_open(const mf_tensor *t, mf_error *err) {
-  if (!mf__storage_is_closed(t->storage)) return MF_OK;
+  return mf__storage_is_closed(t->storage) ? mf__taken_back(err) : MF_OK;
+}
+
+int mf__taken_back(mf_error *err) {
   return mf__fail(err, MF_ECLOSED, "the tensor's memory was taken back (mf_tensor_invalidate)");
 }
 

@@ -189,6 +189,7 @@ struct mf__record {
   int32_t ordinal;
   bool on_host;           /* the host can read and write the memory */
   bool temporary;         /* no graph may use it: when that is launched, the memory is another tensor's */
+  _Atomic bool taken_back; /* no use of it begins any more: who has passed the check before and waits for the lock */
   _Atomic bool wanted;    /* a thread sleeps that waits for the lock */
   _Atomic int32_t locked; /* the lock of all that follows */
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would

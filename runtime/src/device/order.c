@@ -150,6 +150,11 @@ static int refuse_destroyed(const mf__record *a, const mf__entry *t, mf_error *e
                   (unsigned long long)t->stream, a->backend->name, t->ordinal);
 }
 
+/* The record is locked. */
+static int check_kept(const mf__record *a, mf_error *err) {
+  return atomic_load_explicit(&a->taken_back, memory_order_relaxed) ? mf__taken_back(err) : MF_OK;
+}
+
 static void drop_destroyed(mf__record *a) {
   for (int32_t i = 0; i < a->count;) {
     const mf__entry *t = &a->entries[i];
@@ -241,6 +246,7 @@ int mf__order_begin(const mf__queue *on, mf__usage *uses, int count, mf_error *e
   for (int i = 0; i < n; i++) {
     lock(sorted[i].record);
     drop_destroyed(sorted[i].record);
+    if (rc == MF_OK) rc = check_kept(sorted[i].record, err);
   }
   for (int i = 0; rc == MF_OK && i < n; i++)
     rc = on->backend == NULL ? wait_on_host(sorted[i].record, sorted[i].write, err)
@@ -309,7 +315,8 @@ bool mf__order_repeat(const mf__queue *on, const mf__usage *use) {
   if (atomic_exchange_explicit(&a->locked, 1, memory_order_acquire) != 0) return false;
   mf__entry *t = a->entries;
   const bool same = a->count == 1 && t->stream == on->stream && t->ordinal == on->ordinal &&
-                     on->stream != MF_STREAM_PER_THREAD && !is_detached(t) && !t->destroyed;
+                     on->stream != MF_STREAM_PER_THREAD && !is_detached(t) && !t->destroyed &&
+                     !atomic_load_explicit(&a->taken_back, memory_order_relaxed);
   if (same) {
     a->clock++;
     if (use->write) t->last_write = a->clock;
@@ -326,7 +333,8 @@ bool mf__order_repeat(const mf__queue *on, const mf__usage *use) {
 int mf__order_enter(const mf__queue *on, const mf__usage *use, mf_error *err) {
   mf__record *a = use->record;
   lock(a);
-  const int rc = reserve(a, err);
+  int rc = check_kept(a, err);
+  if (rc == MF_OK) rc = reserve(a, err);
   if (rc == MF_OK) {
     mf__entry *self = attached_entry(a, on);
     a->clock++;

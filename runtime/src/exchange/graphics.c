@@ -128,11 +128,18 @@ static int order_unmap(const mf_gl_buffer *b, mf__usage *use, mf_error *err) {
   return rc == MF_OK ? mf__order_begin(&b->on, use, 1, err) : rc;
 }
 
+/* For whoever asks from now on, and for whoever has asked and waits until he may order his use. */
+static void take_back(mf_tensor *t, int32_t *in_use) {
+  mf__record *record = mf__tensor_record(t); /* NULL: without elements */
+  (void)mf_tensor_invalidate(t, in_use, NULL);
+  if (record != NULL) atomic_store_explicit(&record->taken_back, true, memory_order_relaxed);
+}
+
 /* Another thread may have begun a capture since the stream was ordered. */
 static int unmap_inside(const mf_gl_buffer *b, int ordered, int32_t *in_use, mf_error *err) {
   const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, no_unmapping, err) : ordered;
   if (rc == MF_ECAPTURE) return rc;
-  (void)mf_tensor_invalidate(b->mapped, in_use, NULL);
+  take_back(b->mapped, in_use);
   const int driver = b->gl.device.backend->graphics_unmap(b->gl.handle, b->on.stream, rc == MF_OK ? err : NULL);
   return rc != MF_OK ? rc : driver;
 }
@@ -147,9 +154,9 @@ static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
   int rc;
   if (ordered == MF_ECAPTURE) return ordered;
   MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, ordered, in_use, err));
+  if (rc != MF_ECAPTURE) take_back(t, in_use); /* where the device could not be entered, too */
   if (ordered == MF_OK) mf__order_end(&b->on, &use, 1, rc != MF_ECAPTURE);
   if (rc == MF_ECAPTURE) return rc;
-  (void)mf_tensor_invalidate(t, in_use, NULL); /* where the device could not be entered, too */
   b->mapped = NULL;
   (void)mf_tensor_release_later(t);
   return rc;
