@@ -18,20 +18,24 @@ import gc
 import json
 import os
 import random
+import select
 import signal
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
+from pathlib import Path
 
 import bench as benches
 import events
 import operations
 import strike
 
-# A case takes milliseconds of the processor. The clock's limit is for a machine that is busy with other work.
+# A case takes milliseconds of the processor. The clock's limit is for a machine that is busy with other work; what none
+# of its threads wants the processor for waits for what never comes.
 CPU_SECONDS_OF_A_CASE = 20
+IDLE_SECONDS_OF_A_CASE = 15
 SECONDS_OF_A_CASE = 300
 # As many as make test has time for: half a minute of the processor under each host.
 PAIRS = 600
@@ -232,6 +236,31 @@ def findings(device):
 # The processes
 
 
+def activity(pid):
+    """What changes while the threads of a process run or want to: None if one does at this moment."""
+    ticks = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            state, *rest = (task / "stat").read_text().rpartition(") ")[2].split()
+            if state in "RD":
+                return None
+            ticks[task.name] = rest[10:12]
+    return ticks
+
+
+def status_of(pid):
+    """With which the process ends, which is made to end where it idles."""
+    process, last, since = os.pidfd_open(pid), None, time.monotonic()
+    while not select.select([process], [], [], 1)[0]:
+        now = activity(pid)
+        if now is None or now != last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > IDLE_SECONDS_OF_A_CASE:
+            os.kill(pid, signal.SIGALRM)
+    os.close(process)
+    return os.waitpid(pid, 0)[1]
+
+
 class Pool:
     """Forks a process for each case, one after the other."""
 
@@ -256,7 +285,7 @@ class Pool:
         if pid == 0:
             self.child(b, function, writer)
         os.close(writer)
-        status = os.waitpid(pid, 0)[1]
+        status = status_of(pid)
         with contextlib.suppress(ProcessLookupError):  # what it forked itself and did not wait for
             os.killpg(pid, signal.SIGKILL)
         with os.fdopen(reader, "rb") as pipe:
