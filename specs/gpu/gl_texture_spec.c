@@ -191,6 +191,11 @@ static void a_part_of_it(void **state) {
   FAILS(mf_gl_texture_download(x, t, 0, -1, MF_STREAM_CURRENT, &err), MF_EINVAL);
   FAILS(mf_gl_texture_upload(x, t, INT64_MAX, 0, MF_STREAM_CURRENT, &err), MF_EINVAL);
   expect_texture(texture, rgba8);
+  OK(mf_gl_texture_download(x, t, 2, 5, MF_STREAM_CURRENT, &err));
+  mf_tensor *seen = to_device(t, (DLDevice){kDLCPU, 0});
+  for (int y = 0; y < 3; y++)
+    assert_memory_equal((const char *)data_of(seen) + y * 20, pixels + ((y + 5) * WIDTH + 2) * 4, 20);
+  mf_tensor_release(seen);
   mf_tensor_release(none_here);
   mf_tensor_release(none);
   mf_tensor_release(row);

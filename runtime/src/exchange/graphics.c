@@ -120,14 +120,6 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
   return mf__end(rc, __func__, err);
 }
 
-static const char no_unmapping[] = "no buffer of OpenGL's can be unmapped by it";
-
-/* The stream waits for all that used the tensor, of which nobody queues more until mf__order_end. */
-static int order_unmap(const mf_gl_buffer *b, mf__usage *use, mf_error *err) {
-  const int rc = mf__capture_refuse(&b->on, no_unmapping, err);
-  return rc == MF_OK ? mf__order_begin(&b->on, use, 1, err) : rc;
-}
-
 /* For whoever asks from now on, and for whoever has asked and waits until he may order his use. */
 static void take_back(mf_tensor *t, int32_t *in_use) {
   mf__record *record = mf__tensor_record(t); /* NULL: without elements */
@@ -135,9 +127,10 @@ static void take_back(mf_tensor *t, int32_t *in_use) {
   if (record != NULL) atomic_store_explicit(&record->taken_back, true, memory_order_relaxed);
 }
 
-/* Another thread may have begun a capture since the stream was ordered. */
+/* The stream may be captured, or be since it was ordered, by another thread. */
 static int unmap_inside(const mf_gl_buffer *b, int ordered, int32_t *in_use, mf_error *err) {
-  const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, no_unmapping, err) : ordered;
+  static const char why[] = "no buffer of OpenGL's can be unmapped by it";
+  const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, why, err) : ordered;
   if (rc == MF_ECAPTURE) return rc;
   take_back(b->mapped, in_use);
   const int driver = b->gl.device.backend->graphics_unmap(b->gl.handle, b->on.stream, rc == MF_OK ? err : NULL);
@@ -150,7 +143,7 @@ static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
   const mf__gl_resource *gl = &b->gl;
   mf_tensor *t = b->mapped;
   mf__usage use = {.record = mf__tensor_record(t), .write = true};
-  const int ordered = order_unmap(b, &use, err);
+  const int ordered = mf__order_begin(&b->on, &use, 1, err); /* nobody queues more until mf__order_end */
   int rc;
   if (ordered == MF_ECAPTURE) return ordered;
   MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, ordered, in_use, err));

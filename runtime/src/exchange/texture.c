@@ -131,11 +131,8 @@ static int check(const mf_gl_texture *texture, const mf_tensor *t, bool up, mf_e
 }
 
 static int begin(move *m, mf_tensor *t, mf_stream stream, mf_error *err) {
-  int rc = check(m->texture, t, m->upload, err);
-  if (rc == MF_OK) rc = mf__gpu_queue(&m->texture->gl.device, stream, &m->on, err);
-  /* Before anything is queued for it. */
-  if (rc == MF_OK) rc = mf__capture_refuse(&m->on, no_texture, err);
-  return rc;
+  const int rc = check(m->texture, t, m->upload, err);
+  return rc == MF_OK ? mf__gpu_queue(&m->texture->gl.device, stream, &m->on, err) : rc;
 }
 
 static int transfer(move *m, mf_tensor *t, mf_stream stream, mf_error *err) {
