@@ -139,7 +139,7 @@ static void each_sync_object_goes_once(void **state) {
 static void after_the_end_opengl_is_asked_for_nothing(void **state) {
   (void)state;
   mf_gl *g = opened();
-  mf_fence f = fence_of(g), none = f;
+  mf_fence f = fence_of(g), second = fence_of(g), none = f;
   mf_gl_end(g);
   gl.current = NULL;
   gl.answer = EXPIRED;
@@ -147,7 +147,23 @@ static void after_the_end_opengl_is_asked_for_nothing(void **state) {
   SAYS(MF_EINVAL, "the context has ended", mf_gl_fence(g, &none, &spec_err));
   assert_true(none.ctx == NULL && none.drop == NULL && none.wait == NULL && none.value == 0);
   f.drop(f.ctx, f.value);
+  gl.current = &context; /* another one, which the driver has put in the same place */
+  assert_int_equal(second.wait(second.ctx, second.value, 5), 0);
+  second.drop(second.ctx, second.value);
   assert_int_equal(gl.waits + gl.deleted, 0);
+  mf_gl_release(g);
+}
+
+/* In another one its name may be another sync object's. */
+static void without_its_context_a_sync_object_is_left_to_that(void **state) {
+  (void)state;
+  mf_gl *g = opened();
+  mf_fence f = fence_of(g), second = fence_of(g);
+  gl.current = &other_context;
+  f.drop(f.ctx, f.value);
+  gl.current = NULL;
+  second.drop(second.ctx, second.value);
+  assert_int_equal(gl.deleted, 0);
   mf_gl_release(g);
 }
 
@@ -205,6 +221,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(each_function_is_needed_and_a_context), SPEC(no_memory), SPEC(answers_are_told),
       SPEC(each_sync_object_goes_once), SPEC(after_the_end_opengl_is_asked_for_nothing),
+      SPEC(without_its_context_a_sync_object_is_left_to_that),
       SPEC(a_fence_needs_its_context_and_a_sync_object), SPEC(threads_share_a_context),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);
