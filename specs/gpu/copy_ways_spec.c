@@ -1,5 +1,5 @@
-/* copy_ways_spec.c: which way rows with a pitch are copied on one driver: by one copy of the driver's, or by a kernel
- * where that is faster. What the bytes become is copy_spec.c's. */
+/* copy_ways_spec.c: which way rows with a pitch are copied on one driver, and blocks of rows filled: by calls of the
+ * driver's, or by a kernel where that is faster. What the bytes become is copy_spec.c's. */
 #include "places.h"
 
 enum { MIB = 1 << 20, KERNEL = 1, ON_CUDA = 2 };
@@ -54,7 +54,38 @@ static void rows_go_by_a_kernel_where_that_is_faster(void **state) {
   }
 }
 
+static uint64_t fills_made(void) {
+  static const char *const calls[] = {"cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async",
+                                      "hipMemset2DAsync"};
+  uint64_t made = 0;
+  for (size_t i = 0; i < COUNT(calls); i++) made += sim_ask_calls(calls[i]);
+  return made;
+}
+
+/* Each block takes one call of the driver's, and eight of them are as fast as a kernel. */
+static void many_blocks_are_filled_by_a_kernel(void **state) {
+  (void)state;
+  needs_simulator();
+  skip_unless(has_kernels(), "there are no kernels here");
+  for (int64_t n = 7; n < 11; n++) {
+    const int64_t shape[] = {n, 16, 32};
+    const mf_index part[] = {{.kind = MF_INDEX_SLICE, .start = 0, .stop = n, .step = 1},
+                             {.kind = MF_INDEX_SLICE, .start = 0, .stop = 12, .step = 1},
+                             {.kind = MF_INDEX_SLICE, .start = 0, .stop = 16, .step = 1}};
+    mf_tensor *whole = create_shaped(GPU0, "uint8", 3, shape), *blocks;
+    OK(mf_tensor_index(whole, part, 3, &blocks, &err));
+    const uint64_t launched = launches(), filled = fills_made();
+    fill(blocks, 7);
+    assert_int_equal(launches() > launched, n > 8);
+    assert_int_equal(fills_made() - filled, n > 8 ? 0 : n);
+    expect_filled(blocks, 7);
+    mf_tensor_release(blocks);
+    mf_tensor_release(whole);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {WITH_STREAMS(rows_go_by_a_kernel_where_that_is_faster)};
+  const struct CMUnitTest tests[] = {WITH_STREAMS(rows_go_by_a_kernel_where_that_is_faster),
+                                     WITH_STREAMS(many_blocks_are_filled_by_a_kernel)};
   return RUN(tests);
 }
