@@ -416,6 +416,28 @@ static void narrow_floats_round_once(void **state) {
   }
 }
 
+/* Too large for the caches, and no two elements of a cache line near each other in the walk. */
+static void a_large_view_of_elements_far_apart(void **state) {
+  enum { ROWS = 1 << 16, COLUMNS = 8 };
+  const int64_t apart[] = {17, 2}, pitched[] = {9, 1};
+  (void)state;
+  int32_t *from = calloc(ROWS, 17 * sizeof *from);
+  int16_t *to = calloc(ROWS, 9 * sizeof *to);
+  assert_true(from != NULL && to != NULL);
+  for (int i = 0; i < ROWS * 17; i++) from[i] = i % 30011;
+  mf_tensor *src = spec_wrap(from, "int32", DIMS(ROWS, COLUMNS), apart);
+  mf_tensor *dst = spec_wrap(to, "int16", DIMS(ROWS, COLUMNS), pitched);
+  OK(mf_tensor_astype(dst, src, &spec_err));
+  for (int i = 0; i < ROWS; i++) {
+    for (int k = 0; k < COLUMNS; k++) assert_int_equal(to[i * 9 + k], from[i * 17 + 2 * k]);
+    assert_int_equal(to[i * 9 + COLUMNS], 0);
+  }
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+  free(from);
+  free(to);
+}
+
 /* The first reason is told, and nothing is written. */
 static void what_cannot_be_cast(void **state) {
   float from[12] = {1, 2, 3, 4, 5, 6};
@@ -444,6 +466,7 @@ static void what_cannot_be_cast(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       SPEC(what_cannot_be_cast),
+      SPEC(a_large_view_of_elements_far_apart),
       SPEC(narrow_floats_are_read_exactly),
       SPEC(narrow_floats_round_once),
       SPEC(every_pair),
