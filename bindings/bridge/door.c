@@ -19,6 +19,23 @@ void mf__thread_came_out(void) {
   pthread_mutex_unlock(&mutex);
 }
 
+/* Whether this thread is one of those that are counted: its outermost call came from Lua. */
+static int is_counted(void) {
+  const mf__frame *frame = mf__top;
+  while (frame != NULL && frame->below != NULL) frame = frame->below;
+  return frame != NULL && !frame->is_call_in;
+}
+
+/* The other threads will not come out, and one of them may have had the mutex. */
+static void in_child(void) {
+  pthread_mutex_init(&mutex, NULL);
+  mf__threads_inside = is_counted();
+}
+
+int mf__door_watch_forks(void) {
+  return pthread_atfork(NULL, NULL, in_child);
+}
+
 int mf__door_close(int own, int wait_ms) {
   const int64_t end = mf__now() + wait_ms * INT64_C(1000000);
   int in_time = 1;

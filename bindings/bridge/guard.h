@@ -52,6 +52,9 @@ static inline int mf__door_is_open(void) {
  * how many did not. With the GIL, which they get meanwhile. */
 int mf__door_close(int own, int wait_ms);
 
+/* From here on a child of this process counts none but its own thread. Once; 0, or an error number. */
+int mf__door_watch_forks(void);
+
 /* Around Python calls in a body: gives up the lock, takes it back. They must come in pairs. */
 void mf__outside_begin(void);
 void mf__outside_end(void);
@@ -146,8 +149,8 @@ int mf__run_protected(lua_State *L, int arguments, int results);
 /* stop_hook.c: the hook of a state that is to stop. */
 void mf__stop_hook(lua_State *L, lua_Debug *activation);
 
-/* If a signal that came meanwhile has become this ${exception}, which gets into Lua, the state is to stop for it: a
- * script may not catch it. */
+/* If a signal that came meanwhile has become this ${exception}, Ctrl-C's or an exit, which gets into Lua, the state is
+ * to stop for it: a script may not catch it. Nor may one that is to end anyway. */
 void mf__stop_by(mf__state *state, PyObject *exception);
 
 #endif

@@ -387,6 +387,56 @@ print "done"
         "out\ntrue\ndone\n",
     ),
     Case(
+        "a fork while another thread is inside of Python, and the child ends Python by py.finish",
+        "engine",
+        """
+thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.main.wait = function() await "leaving" end
+py.exec "set(); wait()"
+]=]
+await "inside"
+local py = require "moonferry.python"
+py.import("warnings").simplefilter("ignore") -- since 3.12 of each fork beside threads
+local os_ = py.import "os"
+local child = os_.fork()
+if child == 0 then
+  print(py.finish { wait = 0.05 })
+  os.exit(0)
+end
+print("the child ended with", os_.waitpid(child, 0)[1])
+set "leaving"
+join()
+""",
+        "true\nthe child ended with\t0\n",
+    ),
+    Case(
+        "a fork on a thread of Python's, and another thread of the child ends Python by py.finish",
+        "engine",
+        """
+local py = require "moonferry.python"
+py.import("warnings").simplefilter("ignore") -- since 3.12 of each fork beside threads
+local os_ = py.import "os"
+py.main.f = function()
+  local child = os_.fork()
+  if child == 0 then
+    thread [[print(require("moonferry.python").finish { wait = 0.05 })]]
+    join()
+    os.exit(0)
+  end
+  print("the child ended with", os_.waitpid(child, 0)[1])
+end
+py.exec [[
+import threading
+thread = threading.Thread(target=f)
+thread.start()
+thread.join()
+]]
+""",
+        "true\nthe child ended with\t0\n",
+    ),
+    Case(
         "a fork, and a thread calls a function of a state that the child has made, which is busy",
         "engine",
         """
