@@ -21,10 +21,10 @@ static const char lost;
 
 /* Resets the lock: the threads that waited do not exist in the child. A thread whose turn had come had not begun; a
  * thread that was inside will never come out, and what it was to stop for is over. */
-static void reset_after_fork(mf__state *state) {
+static void reset_after_fork(mf__state *state, int was_main) {
   state->first = state->last = NULL;
   state->inside = mf__calls_in(state);
-  if (state->inside == 0) atomic_store(&state->stop, MF__STOP_NOT);
+  mf__stop_forget_others(state, was_main);
   if (state->owner == NULL || state->owner == mf__self()) return;
   state->owner = state->owner == state->heir ? NULL : &lost;
 }
@@ -34,9 +34,9 @@ static void reset_after_fork(mf__state *state) {
 static void in_child(void) {
   pthread_mutex_init(&mutex, NULL);
   mf__section_free_in_child();
-  mf__thread_forked();
+  const int was_main = mf__thread_forked();
   mf__stop_forked();
-  for (mf__state *state = mf__states; state != NULL; state = state->next) reset_after_fork(state);
+  for (mf__state *state = mf__states; state != NULL; state = state->next) reset_after_fork(state, was_main);
 }
 
 /* A patient caller has Lua below, and would go on there: no exception can lead past that. */

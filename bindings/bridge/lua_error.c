@@ -143,10 +143,10 @@ PyObject *mf__text_of_error(const char *text, size_t size) {
   return PyUnicode_DecodeLatin1(text, (Py_ssize_t)size, NULL);
 }
 
-/* Whether the error at the top is Ctrl-C or an exit, which must not be lost in what it interrupted. */
+/* Whether the error at the top is such an exception. */
 static int is_exit(lua_State *L) {
   PyObject *exception = mf__fault_exception(L, -1);
-  return exception != NULL && !PyErr_GivenExceptionMatches(exception, PyExc_Exception);
+  return exception != NULL && answer_is_exit(exception);
 }
 
 /* The text of the error value at ${index}, held. A __tostring that fails is none. */

@@ -133,20 +133,21 @@ lua_State *mf__state_enter(mf__state *state) {
 }
 
 void mf__state_leave(mf__state *state, lua_State *L) {
-  PyObject *reason = NULL;
+  PyObject *reasons[2] = {NULL, NULL};
   state->inside--;
   if (state->stop_hook != NULL || state->stop != MF__STOP_NOT)
-    reason = mf__stop_disarm(state, stack_of_thread(state) == NULL);
+    mf__stop_disarm(state, stack_of_thread(state) == NULL, reasons);
   if (L != NULL && L == state->L) {
     state->busy--;
   } else if (L != NULL && stack_of_thread(state) != L) {
     state->spare[state->spare_count++] = L;
   }
   if (--state->depth == 0) mf__unlock(state);
-  if (reason == NULL) return;
-  /* The call may have ended with an exception, which whatever the reason runs at its end must not see. */
+  if (reasons[0] == NULL && reasons[1] == NULL) return;
+  /* The call may have ended with an exception, which whatever the reasons run at their end must not see. */
   const aside exception = aside_begin();
-  Py_DecRef(reason);
+  Py_DecRef(reasons[0]);
+  Py_DecRef(reasons[1]);
   aside_end(exception);
 }
 

@@ -6,8 +6,8 @@
  * be stopped; any other stops where it next calls Python. Ctrl-C belongs to the main thread. Python's handler only
  * sets a flag for that thread, which is in Lua; so as long as it is inside of an interruptible state, our handler
  * comes before Python's. It ends the calls of the main thread, in whichever states they are, and not those of other
- * threads. Invariant: after the last call has left there is no hook and no reason, after the last of the main thread
- * no handler of ours. */
+ * threads; so that thread has a reason of its own. Invariant: after the last call has left there is no hook and no
+ * reason, after the last of the main thread no handler of ours and no reason of that thread's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SA_ONSTACK */
 #endif
@@ -83,6 +83,13 @@ void mf__stop(mf__state *state, PyObject *reason) {
   Py_DecRef(before);
 }
 
+PyObject *mf__stop_main(mf__state *state, PyObject *reason) {
+  PyObject *before = state->main_reason;
+  state->main_reason = reason;
+  if (atomic_load(&state->stop) != MF__STOP_ASKED) atomic_store(&state->stop, MF__STOP_MAIN);
+  return before;
+}
+
 /* How many calls into interruptible states this thread is in: any thread, because the one that forks is the main thread
  * of the child. */
 static _Thread_local int armed;
@@ -134,25 +141,39 @@ void mf__stop_forked(void) {
   else mf__handler_unset(on_signal);
 }
 
-static PyObject *forget(mf__state *state) {
-  atomic_store(&state->stop, MF__STOP_NOT);
-  mf__stop_take_hook(state);
-  PyObject *reason = state->reason;
-  state->reason = NULL;
-  return reason;
+/* Without the GIL, perhaps: a reason of the parent's main thread is lost with what else that thread had. */
+void mf__stop_forget_others(mf__state *state, int was_main) {
+  if (was_main && state->inside > 0) return;
+  state->main_reason = NULL;
+  if (state->inside == 0 || atomic_load(&state->stop) != MF__STOP_ASKED) atomic_store(&state->stop, MF__STOP_NOT);
 }
 
-PyObject *mf__stop_disarm(mf__state *state, int thread_left) {
-  const int is_main = state->stop_hook != NULL && mf__on_main_thread();
+static PyObject *take(PyObject **reason) {
+  PyObject *taken = *reason;
+  *reason = NULL;
+  return taken;
+}
+
+void mf__stop_disarm(mf__state *state, int thread_left, PyObject *ended[2]) {
+  const int is_main = mf__on_main_thread(), is_last = state->inside == 0;
   if (state->stop_hook != NULL && --armed == 0 && is_main) mf__handler_unset(on_signal);
-  int stop = atomic_load(&state->stop);
-  if (stop == MF__STOP_NOT) return NULL;
-  return state->inside == 0 || (is_main && thread_left && stop != MF__STOP_ASKED) ? forget(state) : NULL;
+  const int stop = atomic_load(&state->stop), main_left = is_last || (is_main && thread_left);
+  if (main_left) ended[0] = take(&state->main_reason);
+  if (is_last) ended[1] = take(&state->reason);
+  if (!main_left || stop == MF__STOP_NOT || (stop == MF__STOP_ASKED && !is_last)) return;
+  atomic_store(&state->stop, MF__STOP_NOT);
+  mf__stop_take_hook(state);
+}
+
+/* What this thread's calls end in. On the main thread it is the handler's exception where that is Ctrl-C or an exit,
+ * which must not be lost in an interrupt, or where there was no interrupt. */
+static PyObject *reason_here(const mf__state *state) {
+  PyObject *own = mf__on_main_thread() ? state->main_reason : NULL;
+  return own != NULL && (state->reason == NULL || answer_is_exit(own)) ? own : state->reason;
 }
 
 int mf__stopped(mf__state *state) {
-  if (!mf__stops(state) || state->reason == NULL) return 0;
-  PyObject *type = (PyObject *)Py_TYPE(state->reason);
-  PyErr_SetObject(type, state->reason);
-  return 1;
+  PyObject *reason = mf__stops(state) ? reason_here(state) : NULL;
+  if (reason != NULL) PyErr_SetObject((PyObject *)Py_TYPE(reason), reason);
+  return reason != NULL;
 }

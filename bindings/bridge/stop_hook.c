@@ -7,18 +7,6 @@
 
 #include "guard.h"
 
-/* Makes Ctrl-C end the main thread's calls in the state with ${reason}, which is taken over. */
-static void stop_main(mf__state *state, PyObject *reason) {
-  int stop = atomic_load(&state->stop);
-  if (stop != MF__STOP_ASKED) {
-    PyObject *before = state->reason;
-    state->reason = reason;
-    reason = before;
-    atomic_store(&state->stop, MF__STOP_MAIN);
-  }
-  mf__let_go(reason);
-}
-
 /* Takes the GIL and runs Python's handlers of the signal: their exception is the reason. Another signal may come
  * meanwhile, and then finds that none is waiting. */
 static void ask_python(mf__state *state) {
@@ -29,7 +17,7 @@ static void ask_python(mf__state *state) {
   PyObject *type, *value, *trace;
   MF__OUTSIDE(raised, PyErr_CheckSignals() != 0);
   mf__fetch_error(&type, &value, &trace);
-  if (raised) stop_main(state, value);
+  if (raised) mf__let_go(mf__stop_main(state, value));
   mf__let_go(type);
   mf__let_go(trace);
   if (runs) mf__run_begin(mf__top);
@@ -60,8 +48,9 @@ void mf__stop_hook(lua_State *L, lua_Debug *activation) {
 }
 
 void mf__stop_by(mf__state *state, PyObject *exception) {
-  if (atomic_load(&state->stop) != MF__STOP_SIGNAL || !mf__on_main_thread()) return;
-  if (!PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt)) return;
+  const int stop = atomic_load(&state->stop);
+  if ((stop != MF__STOP_SIGNAL && stop != MF__STOP_ASKED) || !mf__on_main_thread()) return;
+  if (!answer_is_exit(exception)) return;
   Py_IncRef(exception);
-  stop_main(state, exception);
+  mf__let_go(mf__stop_main(state, exception));
 }

@@ -16,8 +16,10 @@ _Thread_local mf__frame *mf__top;
 
 static _Thread_local int known; /* whether it is the main thread; 1: no, 2: yes */
 
-void mf__thread_forked(void) {
+int mf__thread_forked(void) {
+  const int was_main = known == 2;
   known = 0;
+  return was_main;
 }
 
 int mf__on_main_thread(void) {

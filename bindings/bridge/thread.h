@@ -117,7 +117,8 @@ struct mf__state {
   mf__memory *memory; /* or NULL */
   lua_Hook stop_hook; /* what ends a script (mf__stop_hook), where Lua is never compiled, so that hooks run; or NULL */
   atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
-  PyObject *reason;   /* the exception that it ends in, or NULL */
+  PyObject *reason;      /* the exception that it ends in, or NULL; */
+  PyObject *main_reason; /* on the main thread this one instead, where Ctrl-C came: mf__stopped */
   char *library;      /* how the names of the library's own Lua chunks begin; or NULL */
   int grace;          /* instructions that these still have to come to their end */
   void *raising;      /* what lua_thread.c's hook raises, as long as that is the state's hook */
@@ -165,8 +166,8 @@ int64_t mf__now(void);
 void mf__condition_init(pthread_cond_t *condition);
 int mf__condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t end);
 
-/* In a child, whose main thread is the one that forked. */
-void mf__thread_forked(void);
+/* In a child, whose main thread is the one that forked. Returns whether it was the parent's, as far as it has asked. */
+int mf__thread_forked(void);
 
 /* room.c */
 
@@ -245,7 +246,7 @@ static inline void mf__marks_put(mf__state *state, unsigned char marks) {
 /* stop.c: ending scripts that run. */
 enum {
   MF__STOP_NOT,
-  MF__STOP_ASKED,  /* whatever runs there ends */
+  MF__STOP_ASKED,  /* whatever runs there ends; Ctrl-C may have come as well */
   MF__STOP_SIGNAL, /* Ctrl-C came for the main thread, and Python has yet to say what that means */
   MF__STOP_MAIN    /* whatever the main thread runs there ends */
 };
@@ -253,14 +254,20 @@ enum {
 /* Ends whatever runs in the state with ${reason}, an exception, borrowed. Any thread, with the GIL. */
 void mf__stop(mf__state *state, PyObject *reason);
 
-/* Begin and end of each call into an interruptible state; mf__stop_disarm also ends calls into any state that is to
- * stop. ${thread_left}: it is the last call of this thread. What it returns is a reference to give back without the
- * lock, or NULL. */
-void mf__stop_arm(void);
-PyObject *mf__stop_disarm(mf__state *state, int thread_left);
+/* Makes Ctrl-C end the main thread's calls in the state with ${reason}, which is taken over. Returns a reference to
+ * give back, or NULL. */
+PyObject *mf__stop_main(mf__state *state, PyObject *reason);
 
-/* In a child, whose main thread is the one that forked. */
+/* Begin and end of each call into an interruptible state; mf__stop_disarm also ends calls into any state that is to
+ * stop. ${thread_left}: it is the last call of this thread. ${ended}: two references to give back without the lock, or
+ * NULL. */
+void mf__stop_arm(void);
+void mf__stop_disarm(mf__state *state, int thread_left, PyObject *ended[2]);
+
+/* In a child, whose main thread is the one that forked; the second for each state, once its calls are counted anew.
+ * ${was_main}: that thread was the parent's main thread, too. */
 void mf__stop_forked(void);
+void mf__stop_forget_others(mf__state *state, int was_main);
 
 /* A thread takes the lock of a state that is to stop, or gives it up: the hook is there only while the lock is held by
  * the thread that is meant. */

@@ -13,6 +13,11 @@ static inline bool answer_is_set(void) {
   return PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError);
 }
 
+/* Whether ${exception} is Ctrl-C or an exit, which must not be lost in what it interrupted. */
+static inline bool answer_is_exit(PyObject *exception) {
+  return !PyErr_GivenExceptionMatches(exception, PyExc_Exception);
+}
+
 /* Whether a question was answered with no: by an exception, which is gone then, or without one. What is no answer
  * stays. */
 static inline bool answer_is_no(void) {

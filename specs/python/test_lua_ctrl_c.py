@@ -1,16 +1,11 @@
 """Ctrl-C: which scripts it ends, in whichever states and threads they are, each in a program of its own."""
 
-import ctypes
-import gc
 import os
 import signal
 import subprocess
 import sys
-import weakref
 
 import pytest
-
-import moonferry
 
 # Programs in which Ctrl-C comes, and what they print. `ready`, which a script calls, starts the thread that sends it
 # when the script goes on, by what the system says of its thread: it has run on for a while or it waits for something.
@@ -144,6 +139,35 @@ CTRL_C = {
         "gc.collect()\nprint([why() for why in whys])",
         "KeyError\n[None]\n",
     ),
+    "before an interrupt, which another thread ends by": (
+        "l, inside, go, got = lua(), threading.Event(), threading.Event(), []\n"
+        "def other():\n"
+        "    try: l.execute('(...)()', lambda: (inside.set(), go.wait()))\n"
+        "    except BaseException as error: got.append(type(error).__name__)\n"
+        "thread = threading.Thread(target=other)\nthread.start()\ninside.wait()\n"
+        "def inner():\n"
+        "    try: l.execute(LOOP, ready)\n    finally: on_thread(lambda: l.interrupt(KeyError()))\n"
+        "stopped(lambda: l.execute('(...)()', inner))\n"
+        "stopped(lambda: l.execute('while true do end'))\n"
+        "go.set()\nthread.join()\nprint(got, l.eval('4'))",
+        "KeyboardInterrupt\nKeyError\n['KeyError'] 4\n",
+    ),
+    "while its handler runs, an interrupt": (
+        "def handler(n, f):\n    on_thread(lambda: l.interrupt(KeyError()))\n    raise KeyboardInterrupt\n"
+        "l = lua()\nsignal.signal(signal.SIGINT, handler)\nstopped(lambda: l.execute(LOOP, ready))\nprint(l.eval('4'))",
+        "KeyboardInterrupt\n4\n",
+    ),
+    "after an interrupt, in Python that the script has called": (
+        "def f():\n    l.interrupt(KeyError())\n    send_now_and_wait()\n"
+        "for l in (lua(), mf.Lua()):\n"
+        "    stopped(lambda: l.execute('local f = ... pcall(f) f()', f))\n    print(l.eval('4'))",
+        "KeyboardInterrupt\n4\n" * 2,
+    ),
+    "with a handler that ends the program, in Python that the script has called": (
+        "signal.signal(signal.SIGINT, lambda n, f: sys.exit(3))\n"
+        "stopped(lambda: lua().execute('pcall(...)', send_now_and_wait))",
+        "SystemExit\n",
+    ),
     "with a handler whose exception has a class and frames that end with it": (
         "def handler(n, f):\n    class Own(KeyError): pass\n    local = Why()\n"
         "    whys.extend([weakref.ref(Own), weakref.ref(local)])\n    raise Own\n"
@@ -249,6 +273,21 @@ CTRL_C = {
         "on_thread(work)",
         "KeyboardInterrupt\nKeyboardInterrupt\nchild 0\nnot stopped\n",
     ),
+    "in a parent, whose main thread is not the child's": (
+        "l = lua()\ndef fork():\n"
+        "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
+        "    global child\n    child = os.fork()\n    if child == 0: signal.alarm(60)\n"
+        "def work():\n"
+        "    script = 'local f = ... f() for i = 1, 1000 do end return 7'\n"
+        "    try: got = l.execute(script, fork)\n    except KeyboardInterrupt: got = 'KeyboardInterrupt'\n"
+        "    if child == 0:\n        print(got, flush=True)\n"
+        "        stopped(lambda: l.execute('local f = ... f() while true do end', lambda: l.interrupt(KeyError())))\n"
+        "        os._exit(0)\n"
+        "    print('child', os.waitpid(child, 0)[1], got)\n"
+        "def inner():\n    stopped(lambda: l.execute(LOOP, ready))\n    on_thread(work)\n"
+        "stopped(lambda: l.execute('(...)()', inner))",
+        "KeyboardInterrupt\n7\nKeyError\nchild 0 7\nKeyboardInterrupt\n",
+    ),
     "in a child of a thread that was in no script, beside one that was": (
         "def fork():\n"
         "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
@@ -292,7 +331,7 @@ def ready():
 def stopped(script):
     try:
         script()
-    except (KeyboardInterrupt, KeyError) as error:
+    except (KeyboardInterrupt, KeyError, SystemExit) as error:
         print(type(error).__name__, flush=True)
     else:
         print("not stopped", flush=True)
@@ -331,157 +370,6 @@ def test_what_lua_imports_leaves_the_handler_of_python_s_host(lua):
     before = signal.getsignal(signal.SIGINT)
     lua.execute("require('moonferry.python').import 'wave'")
     assert signal.getsignal(signal.SIGINT) is before
-
-
-class Struck(Exception):
-    """What a signal's handler raises."""
-
-
-@pytest.fixture
-def strike():
-    """A function that raises a signal on this thread, and no Python code runs after it."""
-
-    def fail():
-        raise Struck
-
-    def begin(action=fail):
-        signal.signal(signal.SIGUSR1, lambda *which: action())
-        return ctypes.CDLL(None)["raise"]
-
-    before = signal.getsignal(signal.SIGUSR1)
-    yield begin
-    signal.signal(signal.SIGUSR1, before)
-
-
-# What is ready before the signal comes, and what calls Python after it: C code of Python's alone, which looks for none.
-CALLS = {
-    "a call": ("", "python.builtins.abs(1)"),
-    "a call with arguments in a table": ("local f, args = python.builtins.abs, python.args{1}", "f(args)"),
-    "the arguments": ("", "python.args{1}"),
-    "an item": ("", "local x = list[0]"),
-    "setting an item": ("", "list[0] = 5"),
-    "an attribute": ("", "local x = one.real"),
-    "an attribute whose name is known": ("local x = one.real", "x = one.real"),
-    "a length": ("", "local x = #list"),
-    "an operator": ("", "local x = one + 1"),
-    "a loop": ("", "python.iter(list)"),
-    "a step of a loop": ("local step, iterator = python.iter(list)", "step(iterator)"),
-    "a step of a loop that counts": ("local step, iterator, at = python.enumerate(list)", "step(iterator, at)"),
-    "a view": ("", "python.as_attrgetter(list)"),
-}
-
-
-@pytest.mark.parametrize("interruptible", [False, True])
-@pytest.mark.parametrize("name", CALLS)
-def test_a_signal_is_an_error_of_the_next_call_of_python(strike, name, interruptible):
-    ready, call = CALLS[name]
-    items = [1]
-    with moonferry.Lua(interruptible=interruptible) as lua:
-        lua.globals().came = "early"
-        code = f"local strike, list, one = ... {ready} strike({int(signal.SIGUSR1)}) {call} came = 'late'"
-        with pytest.raises(Struck):
-            lua.execute(code, strike(), items, 1j)
-        assert (lua.globals().came, items) == ("early", [1])
-
-
-def test_a_script_that_catches_what_a_signal_raised_goes_on(strike):
-    with moonferry.Lua() as lua:
-        code = "local strike, number = ... strike(number) return pcall(python.args, {1}), #python.builtins.list{1}"
-        assert lua.execute(code, strike(), int(signal.SIGUSR1)) == (False, 1)
-
-
-def late(strike, action, error):
-    """What py.with raises where a signal comes after the body's last call, and the body fails then."""
-    with moonferry.Lua() as lua, pytest.raises((Struck, ValueError)) as raised:
-        code = (
-            "local strike, number, e = ... local py = require 'moonferry.python' "
-            "py.with(py.import 'threading'.Lock(), function() strike(number) error(e, 0) end)"
-        )
-        lua.execute(code, strike(action), int(signal.SIGUSR1), error)
-    return raised.value
-
-
-def handled(call, *arguments):
-    """What a call raises around which an exception is handled."""
-    try:
-        raise KeyError("handled")
-    except KeyError as error:
-        return call(*arguments, error)
-
-
-def contexts(error):
-    """The names of an exception's type and of its contexts'; 9 of a ring."""
-    names = []
-    while error is not None and len(names) < 9:
-        names.append(type(error).__name__)
-        error = error.__context__
-    return " ".join(names)
-
-
-def caught():
-    """A handler of a signal that fails after another failure."""
-    try:
-        raise OSError
-    finally:
-        raise Struck
-
-
-def fails_with(error):
-    def action():
-        raise error
-
-    return action
-
-
-def test_the_error_of_a_body_stays_among_the_contexts_of_what_a_signal_raised(strike):
-    assert contexts(late(strike, fails_with(Struck()), ValueError())) == "Struck ValueError"
-    assert contexts(late(strike, caught, ValueError())) == "Struck OSError ValueError"
-    within = ValueError()
-    within.__context__ = IndexError()
-    assert contexts(late(strike, caught, within)) == "Struck OSError ValueError IndexError"
-    assert handled(lambda _: contexts(late(strike, fails_with(Struck()), ValueError()))) == "Struck ValueError KeyError"
-    assert handled(lambda _: contexts(late(strike, caught, ValueError()))) == "Struck OSError ValueError KeyError"
-
-
-def test_contexts_that_are_there_already_become_no_ring(strike):
-    error, struck, first, second = ValueError(), Struck(), Struck(), OSError()
-    assert contexts(late(strike, fails_with(error), error)) == "ValueError"
-    assert handled(lambda e: contexts(late(strike, fails_with(Struck()), e))) == "Struck KeyError"
-    error.__context__ = struck
-    assert contexts(late(strike, fails_with(struck), error)) == "Struck"
-    first.__context__, second.__context__ = second, first
-    assert contexts(late(strike, fails_with(first), error)) == "Struck" + " OSError Struck" * 4
-    first.__context__ = None
-
-
-def test_contexts_go_with_their_exceptions(strike):
-    made = []
-
-    class Watched(ValueError):
-        def __init__(self):
-            made.append(weakref.ref(self))
-
-    def fail():
-        within, struck = Watched(), Watched()
-        within.__context__ = Watched()
-        late(strike, fails_with(struck), within)
-        strike()  # its handler has the exception no more
-
-    try:
-        raise Watched
-    except Watched:
-        fail()
-    gc.collect()
-    assert [ref() for ref in made] == [None] * 4
-
-
-def test_a_context_is_held_once(strike):
-    error = ValueError()
-    before = sys.getrefcount(error)
-    raised = late(strike, fails_with(Struck()), error).with_traceback(None)
-    gc.collect()
-    assert raised.__context__ is error
-    assert sys.getrefcount(error) == before + 1
 
 
 def test_a_handler_that_a_script_has_set_may_call_the_one_before_it():
