@@ -261,6 +261,28 @@ static inline int use_a_texture(mf_error *e) {
   return rc != MF_OK ? rc : closed;
 }
 
+/* Written there by a copy, on another stream than the one that maps. Where a capture keeps it mapped, the next call
+ * ends that. */
+static inline int use_a_buffer(mf_error *e) {
+  static unsigned buffer;
+  static mf_gl_buffer *b;
+  const DLDevice device = gpu(0);
+  mf_tensor *mapped = NULL;
+  if (!other_is_simulated()) return MF_OK;
+  if (gl_of.context == NULL) gl_open();
+  gl_current(1);
+  if (buffer == 0) buffer = gl_buffer(NULL, NBYTES, 0);
+  int rc = mf_gl_buffer_close(b, e);
+  if (rc == MF_OK) b = NULL;
+  if (rc == MF_OK) rc = mf_gl_buffer_open(&device, buffer, 0, &b, e);
+  if (rc == MF_OK) rc = mf_gl_buffer_map(b, MF_STREAM_PER_THREAD, mf_tensor_dltensor(small_gpu), &mapped, e);
+  if (rc == MF_OK) rc = mf_tensor_copy(mapped, small_gpu, e);
+  const int closed = mf_gl_buffer_close(b, rc == MF_OK ? e : NULL);
+  if (closed != MF_ECAPTURE) b = NULL;
+  gl_current(0);
+  return rc != MF_OK ? rc : closed;
+}
+
 static const struct {
   const char *name;
   operation run;
@@ -291,6 +313,7 @@ static const struct {
     {"use_from_two_streams", use_from_two_streams},
     {"use_a_semaphore", use_a_semaphore},
     {"use_a_texture", use_a_texture},
+    {"use_a_buffer", use_a_buffer},
     {"trim_gpu", trim_gpu},
     {"trim_pinned", trim_pinned},
     {"trim_everything", trim_everything},

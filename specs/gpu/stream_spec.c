@@ -450,9 +450,12 @@ static void a_name_of_one_gpu_is_checked(void **state) {
   (void)state;
   for (size_t i = 0; i < COUNT(wrong); i++)
     REFUSED(mf_tensor_acquire(t, wrong[i], MF_READ, &err), MF_EINVAL, "a name (-2 to 2) or a handle expected");
-  snprintf(said, sizeof said, "stream is one of %s:63; a device_id of 0 to %d expected", is_rocm() ? "rocm" : "cuda",
-           other_devices() - 1);
-  REFUSED(mf_tensor_acquire(t, MF_STREAM_OF(63, MF_STREAM_DEFAULT), MF_READ, &err), MF_EINVAL, said);
+  const int beyond[] = {other_devices(), 63};
+  for (size_t i = 0; i < COUNT(beyond); i++) {
+    snprintf(said, sizeof said, "stream is one of %s:%d; a device_id of 0 to %d expected", is_rocm() ? "rocm" : "cuda",
+             beyond[i], other_devices() - 1);
+    REFUSED(mf_tensor_acquire(t, MF_STREAM_OF(beyond[i], MF_STREAM_DEFAULT), MF_READ, &err), MF_EINVAL, said);
+  }
   REFUSED(mf_tensor_acquire(host, there.stream, MF_READ, &err), MF_EINVAL, "the cpu has no streams");
   OK(mf_tensor_acquire(own, there.stream, MF_READ, &err));
   if (other_devices() > 1)

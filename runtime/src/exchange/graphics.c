@@ -127,28 +127,50 @@ static void take_back(mf_tensor *t, int32_t *in_use) {
   if (record != NULL) atomic_store_explicit(&record->taken_back, true, memory_order_relaxed);
 }
 
+typedef struct unmapping {
+  mf__usage use;
+  mf__queue waits; /* the stream, or the host */
+  bool locked;     /* nobody queues more that uses the buffer until mf__order_end */
+  int32_t *in_use;
+} unmapping;
+
+/* Where the stream cannot be made to wait, the host waits instead: OpenGL may use the buffer as soon as it has it. */
+static int order_unmap(const mf_gl_buffer *b, unmapping *u, mf_error *err) {
+  mf_error why;
+  u->waits = b->on;
+  int rc = mf__order_begin(&u->waits, &u->use, 1, err);
+  u->locked = rc == MF_OK;
+  if (rc == MF_OK || rc == MF_ECAPTURE) return rc;
+  u->waits = mf__queue_host();
+  const int host = mf__order_begin(&u->waits, &u->use, 1, &why);
+  u->locked = host == MF_OK;
+  if (host != MF_ECAPTURE) return rc;
+  if (err != NULL) *err = why;
+  return host;
+}
+
 /* The stream may be captured, or be since it was ordered, by another thread. */
-static int unmap_inside(const mf_gl_buffer *b, int ordered, int32_t *in_use, mf_error *err) {
-  static const char why[] = "no buffer of OpenGL's can be unmapped by it";
-  const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, why, err) : ordered;
+static int unmap_inside(const mf_gl_buffer *b, const unmapping *u, int ordered, mf_error *err) {
+  static const char no_unmapping[] = "no buffer of OpenGL's can be unmapped by it";
+  const int rc = ordered == MF_OK ? mf__capture_refuse_inside(&b->on, no_unmapping, err) : ordered;
   if (rc == MF_ECAPTURE) return rc;
-  take_back(b->mapped, in_use);
+  take_back(b->mapped, u->in_use);
   const int driver = b->gl.device.backend->graphics_unmap(b->gl.handle, b->on.stream, rc == MF_OK ? err : NULL);
   return rc != MF_OK ? rc : driver;
 }
 
-/* A capture would break, or launch what uses the memory later: the buffer stays mapped. Where the streams cannot be
- * ordered for another reason, it goes back to OpenGL all the same; the first failure is told. */
+/* A capture would break, or launch what uses the memory later: the buffer stays mapped. Whatever else fails, it goes
+ * back to OpenGL; the first failure is told. */
 static int unmap(mf_gl_buffer *b, int32_t *in_use, mf_error *err) {
   const mf__gl_resource *gl = &b->gl;
   mf_tensor *t = b->mapped;
-  mf__usage use = {.record = mf__tensor_record(t), .write = true};
-  const int ordered = mf__order_begin(&b->on, &use, 1, err); /* nobody queues more until mf__order_end */
+  unmapping u = {.use = {.record = mf__tensor_record(t), .write = true}, .in_use = in_use};
+  const int ordered = order_unmap(b, &u, err);
   int rc;
   if (ordered == MF_ECAPTURE) return ordered;
-  MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, ordered, in_use, err));
+  MF__CALL(rc, mf__enter_to_end, gl->device.backend, gl->device.ordinal, err, unmap_inside(b, &u, ordered, err));
   if (rc != MF_ECAPTURE) take_back(t, in_use); /* where the device could not be entered, too */
-  if (ordered == MF_OK) mf__order_end(&b->on, &use, 1, rc != MF_ECAPTURE);
+  if (u.locked) mf__order_end(&u.waits, &u.use, 1, rc != MF_ECAPTURE);
   if (rc == MF_ECAPTURE) return rc;
   b->mapped = NULL;
   (void)mf_tensor_release_later(t);
