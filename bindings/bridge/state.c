@@ -36,16 +36,19 @@ static int waited_for_one(void) {
   return more;
 }
 
+/* What is pending is not this wait's, which runs Python code. */
 static void await_others(mf__state *state) {
   if (calls_in_of_others(state) == 0 || !Py_IsInitialized() || mf__door == MF__DOOR_GONE) return;
   PyGILState_STATE gil = PyGILState_Ensure();
   mf__section section;
   mf__section_begin(&section);
+  const aside exception = aside_begin();
   const mf__turn turn = mf__lock_lend(state);
   while (calls_in_of_others(state) > 0 && waited_for_one()) {
   }
   mf__lock(state, 1);
   mf__lock_resume(state, turn);
+  aside_end(exception);
   mf__section_end(&section);
   PyGILState_Release(gil);
 }

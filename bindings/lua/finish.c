@@ -103,14 +103,17 @@ static int32_t wait_for_threads(double seconds) {
   return (int32_t)count;
 }
 
-/* What the end of a Python program does, as far as it can be done without finalising. */
+/* What the end of a Python program does, as far as it can be done without finalising. Whoever ends it may have an
+ * exception pending. */
 static int32_t end_program(double seconds) {
+  const aside exception = aside_begin();
   mf__refs_drain();
   int32_t late = wait_for_threads(seconds);
   run_exit_functions();
   flush("stdout", 1);
   flush("stderr", 0);
   mf__refs_drain();
+  aside_end(exception);
   return late;
 }
 

@@ -1,7 +1,7 @@
 """Endings of one of the languages that the other one notices; as in cases.py."""
 
-from cases import Case
-from level_cases import WAIT
+from cases import RESTS, Case
+from level_cases import WAIT, WORK
 
 # Finalizers of a level, one made by the other, which use what Lua has finalized by then.
 FINALIZERS = """
@@ -20,6 +20,15 @@ local function use_at_end(i, times)
   end
 end
 for i = 1, 10 do use_at_end(i, %d) end
+"""
+PYTHON_ERRORS = """
+local ffi = require "ffi"
+ffi.cdef [[
+int PyGILState_Ensure(void); void PyGILState_Release(int);
+void *PyEval_SaveThread(void); void PyEval_RestoreThread(void *);
+void PyErr_SetString(void *, const char *); int PyErr_ExceptionMatches(void *); void PyErr_Clear(void);
+void *PyExc_KeyError;
+]]
 """
 # Objects of the program's own, whose finalizers close tensors and rings: LuaJIT calls these in any order.
 CLOSERS = """
@@ -313,5 +322,87 @@ io.write "done\\n" io.flush()
             "done\ntold TimeoutError('enough')\nthe thread has ended\n",
         )
         for host in ("lua", "linked engine")
+    ),
+    *(
+        Case(
+            "lua_close waits for a thread of Python while an exception is pending",
+            host,
+            PYTHON_ERRORS
+            + """
+local py = require "moonferry.python"
+py.main.close_level = function()
+  state [==["""
+            + PYTHON_ERRORS
+            + """
+local py = require "moonferry.python"
+py.main.f = function(wait) wait() return 1 end
+py.exec [[
+"""
+            + WAIT
+            + WORK
+            + """
+]]
+local gil = ffi.C.PyGILState_Ensure()
+ffi.C.PyErr_SetString(ffi.C.PyExc_KeyError, "pending")
+ffi.C.PyGILState_Release(gil)
+]==]
+  local gil = ffi.C.PyGILState_Ensure()
+  print("still pending", ffi.C.PyErr_ExceptionMatches(ffi.C.PyExc_KeyError))
+  ffi.C.PyErr_Clear()
+  ffi.C.PyGILState_Release(gil)
+end
+py.exec "close_level()"
+""",
+            "the function 1\nstill pending\t1\n",
+        )
+        for host in ("engine", "linked engine")
+    ),
+    *(
+        Case(
+            "os.exit while an exception is pending",
+            host,
+            PYTHON_ERRORS
+            + """
+local py = require "moonferry.python"
+py.main.leave = function()
+  local gil = ffi.C.PyGILState_Ensure()
+  ffi.C.PyErr_SetString(ffi.C.PyExc_KeyError, "pending")
+  ffi.C.PyGILState_Release(gil)
+  os.exit(3)
+end
+py.exec [[
+import atexit
+"""
+            + RESTS
+            + """
+def work():
+    rests()  # until the end of the process waits for this thread
+    print("a thread", flush=True)
+threading.Thread(target=work).start()
+atexit.register(print, "an exit function", flush=True)
+leave()
+]]
+""",
+            "a thread\nan exit function\n",
+            3,
+        )
+        for host in ("lua", "linked engine")
+    ),
+    Case(
+        "py.finish while an exception is pending",
+        "lua",
+        PYTHON_ERRORS
+        + """
+py.exec "pass"
+local gil = ffi.C.PyGILState_Ensure()
+ffi.C.PyErr_SetString(ffi.C.PyExc_KeyError, "pending")
+local thread = ffi.C.PyEval_SaveThread()
+print(py.finish { wait = 60 })
+ffi.C.PyEval_RestoreThread(thread)
+print("still pending", ffi.C.PyErr_ExceptionMatches(ffi.C.PyExc_KeyError))
+ffi.C.PyErr_Clear()
+ffi.C.PyGILState_Release(gil)
+""",
+        "true\nstill pending\t1\n",
     ),
 ]
