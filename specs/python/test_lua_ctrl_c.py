@@ -274,19 +274,19 @@ CTRL_C = {
         "KeyboardInterrupt\nKeyboardInterrupt\nchild 0\nnot stopped\n",
     ),
     "in a parent, whose main thread is not the child's": (
-        "l = lua()\ndef fork():\n"
-        "    warnings.simplefilter('ignore', DeprecationWarning)  # from 3.12 on, forking beside threads is one\n"
-        "    global child\n    child = os.fork()\n    if child == 0: signal.alarm(60)\n"
+        "def go_on():\n    if child == 0:\n        print('went on')\n        l.interrupt(KeyError())\n"
         "def work():\n"
-        "    script = 'local f = ... f() for i = 1, 1000 do end return 7'\n"
-        "    try: got = l.execute(script, fork)\n    except KeyboardInterrupt: got = 'KeyboardInterrupt'\n"
-        "    if child == 0:\n        print(got, flush=True)\n"
-        "        stopped(lambda: l.execute('local f = ... f() while true do end', lambda: l.interrupt(KeyError())))\n"
-        "        os._exit(0)\n"
-        "    print('child', os.waitpid(child, 0)[1], got)\n"
+        "    stopped(lambda: l.execute('local f, g = ... f() for i = 1, 1000 do end g()', fork, go_on))\n"
+        "    if child == 0: os._exit(0)\n"
         "def inner():\n    stopped(lambda: l.execute(LOOP, ready))\n    on_thread(work)\n"
-        "stopped(lambda: l.execute('(...)()', inner))",
-        "KeyboardInterrupt\n7\nKeyError\nchild 0 7\nKeyboardInterrupt\n",
+        "l = lua()\nstopped(lambda: l.execute('(...)()', inner))",
+        "KeyboardInterrupt\nwent on\nKeyError\nchild 0\nnot stopped\nKeyboardInterrupt\n",
+    ),
+    "in a parent, whose main thread is the child's": (
+        "def inner():\n    stopped(lambda: l.execute(LOOP, ready))\n    fork()\n"
+        "l = lua()\nstopped(lambda: l.execute('local f = ... f() return 1', inner))\n"
+        "if child == 0: os._exit(0)",
+        "KeyboardInterrupt\nKeyboardInterrupt\nchild 0\nKeyboardInterrupt\n",
     ),
     "in a child of a thread that was in no script, beside one that was": (
         "def fork():\n"
@@ -344,6 +344,13 @@ def on_thread(function):
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
+def fork():
+    "The parent goes on when the child has ended."
+    global child
+    warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on, forking beside threads is one
+    child = os.fork()
+    if child == 0: signal.alarm(60)
+    else: print("child", os.waitpid(child, 0)[1], flush=True)
 # To this thread, and no Python code runs after it.
 send_now = ctypes.CDLL(None)["raise"]
 def send_now_and_wait():

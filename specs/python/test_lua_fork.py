@@ -104,6 +104,18 @@ FORKS = {
         "0\nended\n5\n",
         "it was too long\n",
     ),
+    # The call of the thread that forks is there, and still to end.
+    "while another thread is to end, which forks": (
+        "lua = mf.Lua(interruptible=True)\n"
+        "def ends(call):\n    try: call()\n    except mf.LuaInterrupt: print('ended', flush=True)\n"
+        "def forks():\n    global pid\n    lua.interrupt()\n    pid = os.fork()\n"
+        "    if pid: os.waitpid(pid, 0)\n    else: signal.alarm(20)\n"
+        "def other():\n"
+        "    ends(lambda: lua.execute('local f = ... f() while true do end', forks))\n    if not pid: os._exit(0)\n"
+        "thread = threading.Thread(target=other)\nthread.start()\nthread.join()",
+        "ended\nended\n",
+        "",
+    ),
     "and uses threads in the child": (
         "def use():\n"
         "    got = []\n    busy = 'local t = os.clock() while os.clock() - t < 0.05 do end return 3'\n"
