@@ -29,6 +29,44 @@ static inline int upload_little(mf_error *e) { return copy(small_gpu, small_host
 static inline int download_little(mf_error *e) { return copy(small_host, small_gpu, e); }
 static inline int copy_strided(mf_error *e) { return copy(square, strided, e); }
 
+/* By way of memory that is made for it. */
+static inline int copy_overlapping(mf_error *e) {
+  mf_index part = {.kind = MF_INDEX_SLICE, .start = 0, .stop = NBYTES - 1, .step = 1};
+  mf_tensor *first = NULL, *second = NULL;
+  int rc = mf_tensor_index(small_gpu, &part, 1, &first, e);
+  part.start++, part.stop++;
+  if (rc == MF_OK) rc = mf_tensor_index(small_gpu, &part, 1, &second, e);
+  if (rc == MF_OK) rc = copy(second, first, e);
+  mf_tensor_release(first);
+  mf_tensor_release(second);
+  return rc;
+}
+
+/* By way of the host, which alone writes half a byte. */
+static inline int copy_half_bytes(mf_error *e) {
+  const DLTensor like = {.device = gpu(0), .ndim = 1, .dtype = {kDLInt, 4, 1}, .shape = (int64_t[]){64}};
+  const mf_index part = {.kind = MF_INDEX_SLICE, .start = 0, .stop = 33, .step = 1};
+  mf_tensor *all[4] = {NULL};
+  int rc = mf_tensor_create(&like, 0, &all[0], e);
+  if (rc == MF_OK) rc = mf_tensor_create(&like, 0, &all[1], e);
+  if (rc == MF_OK) rc = mf_tensor_index(all[0], &part, 1, &all[2], e);
+  if (rc == MF_OK) rc = mf_tensor_index(all[1], &part, 1, &all[3], e);
+  if (rc == MF_OK) rc = copy(all[2], all[3], e);
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+  return rc;
+}
+
+static inline int copy_to_another_gpu(mf_error *e) {
+  const mf_request there = {.device = {gpu(0).device_type, 1}};
+  mf_tensor *t;
+  if (other_devices() < 2) return MF_OK;
+  int rc = mf_tensor_to(small_gpu, &there, &t, e);
+  if (rc != MF_OK) return rc;
+  rc = copy(small_gpu, t, e);
+  mf_tensor_release(t);
+  return rc;
+}
+
 static inline int fill_small(mf_error *e) {
   const mf_scalar one = {.kind = MF_KIND_UINT, .u = 1};
   return mf_tensor_fill(small_gpu, &one, e);
@@ -292,6 +330,9 @@ static const struct {
     {"upload_little", upload_little},
     {"download_little", download_little},
     {"copy_strided", copy_strided},
+    {"copy_overlapping", copy_overlapping},
+    {"copy_half_bytes", copy_half_bytes},
+    {"copy_to_another_gpu", copy_to_another_gpu},
     {"fill", fill_small},
     {"convert", convert},
     {"compare", compare},
