@@ -330,3 +330,25 @@ def test_a_name_that_is_known_is_asked_about_each_time(options):
         with pytest.raises(AttributeError):
             lua.eval(read)(Secret())
     assert mf.Lua().eval(read)(Secret()) == 7
+
+
+# Lua finds the length by doubling: of a table whose keys are all powers of two it is the last of them.
+FEIGNED = """
+local t = {}
+for i = 1, 200 do t["k" .. i] = true end
+for i = 1, 200 do t["k" .. i] = nil end
+for i = 0, 24 do t[2 ^ i] = i end
+return t
+"""
+
+
+def test_a_length_that_a_table_feigns_takes_none_of_the_hosts_memory():
+    box = mf.Lua(sandbox=True, max_memory=1_000_000)
+    count = mf.unpacks_lua_table(lambda *args: len(args))
+    table = box.execute(FEIGNED)
+    assert len(table) == 2**24
+    for call in (lambda: count(table), lambda: box.eval("function(f, t) return f(t) end")(count, table)):
+        with pytest.raises(ValueError, match="16777216 arguments, most of which are nil"):
+            call()
+    assert count(box.eval(f"{{{'nil, 5, ' * 4500}}}")) == 9000
+    assert count(box.eval("{nil, nil, nil, nil, 5}")) == 5

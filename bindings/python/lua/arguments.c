@@ -43,6 +43,19 @@ static void put_keyword(lua_State *L, PyObject *keywords, int key, PyObject *val
   mf__drop();
 }
 
+/* Lua takes any index before a nil for the length, and finds it by doubling: 30 values are enough for one of 2^29,
+ * whose nils take no memory of Lua's, but would take ours. */
+static Py_ssize_t positional_count(lua_State *L, int index) {
+  enum { FEW = 7000 };
+  const Py_ssize_t count = (Py_ssize_t)lua_objlen(L, index);
+  Py_ssize_t numbers = 0;
+  if (count <= FEW) return count;
+  for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) numbers += lua_type(L, -2) == LUA_TNUMBER;
+  if (numbers >= count / 2) return count;
+  PyErr_Format(PyExc_ValueError, "the table means %zd arguments, most of which are nil", count);
+  return mf__raise(L);
+}
+
 static PyObject *list_of_none(lua_State *L, Py_ssize_t count) {
   PyObject *list = mf__hold(L, PyList_New(count));
   for (Py_ssize_t i = 0; i < count; i++) {
@@ -54,7 +67,7 @@ static PyObject *list_of_none(lua_State *L, Py_ssize_t count) {
 
 void mf__arguments_of(lua_State *L, int index, PyObject **positional, PyObject **keywords) {
   mf__check_interrupt(L);
-  PyObject *list = list_of_none(L, (Py_ssize_t)lua_objlen(L, index));
+  PyObject *list = list_of_none(L, positional_count(L, index));
   *keywords = mf__hold(L, PyDict_New());
   for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
     int key = lua_gettop(L) - 1;
