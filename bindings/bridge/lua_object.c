@@ -100,9 +100,11 @@ static PyObject *value_getattro(PyObject *self, PyObject *name) {
     PyErr_SetString(PyExc_TypeError, "attribute name must be string");
     return NULL;
   }
-  if (mf__is_dunder(name) || PySet_Contains(method_names, name)) {
+  const int is_dunder = mf__is_dunder(name), is_method = is_dunder ? 0 : PySet_Contains(method_names, name);
+  if (is_method < 0) return NULL; /* the name is of a class with a __hash__ of its own */
+  if (is_dunder || is_method) {
     PyObject *found = PyObject_GenericGetAttr(self, name);
-    if (found != NULL || mf__is_dunder(name) || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    if (found != NULL || is_dunder || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
     PyErr_Clear();
   }
   if (!has_fields(value_of(self), PyExc_AttributeError)) return NULL;

@@ -316,3 +316,14 @@ def test_a_step_leaves_alone_what_a_call_of_lua_s_has_beside_it(on_decode):
     on_decode.append(lambda text: seen.extend(table.values()))
     got = call(lambda *arguments: list(arguments))
     assert (seen, got) == ([1, 2], ["a", "b", "c"])
+
+
+def test_a_signals_exception_in_the_hash_of_a_name_is_not_taken_for_a_missing_attribute():
+    class Name(str):
+        def __hash__(self):
+            raise KeyboardInterrupt
+
+    table = mf.Lua().table(x=1)
+    for name in ("x", "keys", "nothing"):
+        with pytest.raises(KeyboardInterrupt):
+            getattr(table, Name(name))
