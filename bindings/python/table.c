@@ -175,20 +175,24 @@ static void loan_delete(DLManagedTensorVersioned *outer) {
   if (before == LOAN_TAKEN) free(l);
 }
 
-/* The stream on which the taker of ${t} will work. */
-static int taker_stream(const DLPackExchangeAPI *api, const mf_tensor *t, mf_stream *out) {
+/* The stream on which the taker of ${t}, of class ${cls}, will work. */
+static int taker_stream(core_state *state, PyObject *cls, const DLPackExchangeAPI *api, const mf_tensor *t,
+                        mf_stream *out) {
   const DLDevice device = mf_tensor_dltensor(t)->device;
   void *handle = NULL;
   *out = MF_STREAM_CURRENT;
   if (device.device_type == kDLCPU || api->current_work_stream == NULL) return 0;
-  if (api->current_work_stream(device.device_type, device.device_id, &handle) != 0) return -1;
+  if (api->current_work_stream(device.device_type, device.device_id, &handle) != 0)
+    return PyErr_Occurred() ? -1
+                            : core_refuse(state, "into: '%s' does not say on which stream it works",
+                                          ((PyTypeObject *)cls)->tp_name);
   return core_stream_from_handle(device, (int64_t)(intptr_t)handle, out);
 }
 
-static loan *loan_offer(core_state *state, const DLPackExchangeAPI *api, mf_tensor *t) {
+static loan *loan_offer(core_state *state, PyObject *cls, const DLPackExchangeAPI *api, mf_tensor *t) {
   mf_request ask = {.copy = MF_COPY_IF_NEEDED};
   mf_error err;
-  if (taker_stream(api, t, &ask.stream) < 0) return NULL;
+  if (taker_stream(state, cls, api, t, &ask.stream) < 0) return NULL;
   loan *l = malloc(sizeof *l);
   if (l == NULL) {
     PyErr_NoMemory();
@@ -277,7 +281,7 @@ static PyObject *into(core_state *state, PyObject *const *args) {
   const DLPackExchangeAPI *api;
   if (table_for(state, args[0], t, &api) < 0) return NULL;
   if (api == NULL) return without_table(args[0], args[1]);
-  loan *l = loan_offer(state, api, t);
+  loan *l = loan_offer(state, args[0], api, t);
   if (l == NULL) return NULL;
   void *result = NULL;
   int rc = api->managed_tensor_to_py_object_no_sync(&l->outer, &result);

@@ -329,3 +329,12 @@ def test_what_a_work_stream_raises_that_no_method_can_mend_is_raised(gpu, device
     with pytest.raises(error, match="the slot refuses"):
         mf.from_dlpack(library.array())
     assert library.producer.deletes == 1
+
+
+def test_a_work_stream_that_fails_silently_is_an_error_of_into(gpu, device, theirs):
+    library = theirs(gpu.default)
+    library.slots.append(abi.CurrentWorkStream(lambda *arguments: -1))
+    library.table.current_work_stream = abi.address_of(library.slots[-1])
+    with pytest.raises(mf.ExchangeError, match="into: 'Array' does not say on which stream it works"):
+        mf.into(library.array, mf.zeros(3, device=device))
+    assert library.given is None
