@@ -47,10 +47,16 @@ void mf__stop_hook(lua_State *L, lua_Debug *activation) {
   if (mf__stops(state) && !may_finish(L, activation, state)) throw(L, state);
 }
 
+/* Not each exit is: a coroutine is closed by GeneratorExit. */
+static int is_of_signal(PyObject *exception) {
+  return PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt) ||
+         PyErr_GivenExceptionMatches(exception, PyExc_SystemExit);
+}
+
 void mf__stop_by(mf__state *state, PyObject *exception) {
   const int stop = atomic_load(&state->stop);
   if ((stop != MF__STOP_SIGNAL && stop != MF__STOP_ASKED) || !mf__on_main_thread()) return;
-  if (!answer_is_exit(exception)) return;
+  if (!is_of_signal(exception)) return;
   Py_IncRef(exception);
   mf__let_go(mf__stop_main(state, exception));
 }

@@ -163,6 +163,12 @@ CTRL_C = {
         "    stopped(lambda: l.execute('local f = ... pcall(f) f()', f))\n    print(l.eval('4'))",
         "KeyboardInterrupt\n4\n" * 2,
     ),
+    "never, but an interrupt, and a coroutine is closed then": (
+        "l = lua()\nco = l.eval('function() coroutine.yield(1) end').coroutine()\nnext(co)\n"
+        "def f():\n    l.interrupt(KeyError())\n    try: co.close()\n    except KeyError: print('closed')\n"
+        "stopped(lambda: l.execute('(...)()', f))",
+        "closed\nKeyError\n",
+    ),
     "with a handler that ends the program, in Python that the script has called": (
         "signal.signal(signal.SIGINT, lambda n, f: sys.exit(3))\n"
         "stopped(lambda: lua().execute('pcall(...)', send_now_and_wait))",
