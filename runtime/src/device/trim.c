@@ -112,7 +112,7 @@ static bool is_pending(bool delete) {
     const int32_t count = count_of(backend);
     pending = count > 0 && (mf__pools_cache(backend) || (delete && mf__retire_waits(backend)));
     for (int32_t k = 0; k < count && !pending; k++)
-      pending = mf__device_used(backend, k) && (mf__stage_exists(backend, k) || mf__blocks_left(backend, k));
+      pending = mf__stage_exists(backend, k) || mf__blocks_left(backend, k);
   }
   return pending;
 }
