@@ -888,8 +888,9 @@ MF_API int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *l
 
 /* mf_gl_buffer_unmap(b, in_use, err): gives the buffer back to OpenGL: its next commands come after all recorded work
  * on the tensor. The stream of mf_gl_buffer_map waits for that work, and the host only where the driver fails to make
- * it wait. From now on the tensor and its views fail with MF_ECLOSED. ${in_use} (may be NULL) becomes 1 if references,
- * views or exports are alive; arrays of other libraries over the memory must not be used any more.
+ * it wait. From now on the tensor, its views, and what came back of it through other libraries fail with MF_ECLOSED.
+ * ${in_use} (may be NULL) becomes 1 if references, views or exports are alive; arrays of other libraries over the
+ * memory must not be used any more.
  * Owns: references stay as they are. Fails: MF_EINVAL if the buffer is not mapped or another thread's call uses it;
  * MF_ECAPTURE while that stream, or one that used the tensor, is being captured: the buffer then stays mapped;
  * MF_EDRIVER: the buffer then is not mapped any more. Threads: as mf_gl_buffer_map, and the same for a per-thread

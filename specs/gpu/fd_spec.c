@@ -2,6 +2,7 @@
  * owns the descriptor, and when the import ends. */
 #include "../vulkan/device.h"
 #include "device.h"
+#include "passing.h"
 #include "left.h"
 
 #include <fcntl.h>
@@ -88,6 +89,33 @@ static void one_memory(void **state) {
   }
   assert_int_equal(sim_ask_findings(), 0);
   stream_end(0, s);
+  close_memory();
+}
+
+/* A tensor of it that comes back from another library has the same record. */
+static void it_is_known_when_it_comes_back(void **state) {
+  (void)state;
+  open_memory();
+  const mf_stream s = stream_new(0), other = stream_new(0);
+  for (uint64_t seed = 0; seed < seeds(10); seed++) {
+    passing p;
+    sim_ask_seed(seed);
+    mf_tensor *t = imported(exported()), *u = back(&p, t, other);
+    fill_on(t, s, 1);
+    fill_on(u, other, 2);
+    fill_on(t, s, seed + 3);
+    if (seed % 2 == 0) mf_tensor_release(t); /* whose memory lives on */
+    fill_on(u, other, seed);
+    mf_tensor_release(u);
+    if (seed % 2 != 0) mf_tensor_release(t);
+    synchronize(0);
+    mf_releases_run();
+    assert_int_equal(p.deleted, 1);
+    for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], seed);
+  }
+  assert_int_equal(sim_ask_findings(), 0);
+  stream_end(0, s);
+  stream_end(0, other);
   close_memory();
 }
 
@@ -216,7 +244,8 @@ static void a_trim_behind_the_import(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(a_descriptor_may_be_0),
+  const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(it_is_known_when_it_comes_back),
+                                     SPEC(a_descriptor_may_be_0),
                                      SPEC(it_ends_after_its_work), SPEC(misuse), SPEC(each_failing_call),
                                      SPEC(a_trim_behind_the_import)};
   return RUN(tests);

@@ -1,7 +1,7 @@
 /* handover_spec.c: what one thread did on a device before it gave something back, or said that something is so, the
  * next thread sees. */
 #include "../c/turns.h"
-#include "device/block.h"
+#include "device/owned.h"
 #include "driver/driver.h"
 #include "driver/kernel.h"
 #include "exchange/exchange.h"
@@ -304,16 +304,16 @@ static void who_finds_a_sole_writer_sees_what_it_did(void **state) {
   end_thread(thread);
 }
 
-static mf__block *block(void) {
-  return mf__tensor_record(memory)->block;
+static mf__owned *owned(void) {
+  return mf__tensor_record(memory)->owned;
 }
 
 static void *set_owner(void *unused) {
   (void)unused;
-  mf__owned_set(block(), memory->storage);
+  mf__owned_set(owned(), memory->storage);
   give_turn(1);
   wait_for_turn(2);
-  mf__owned_set(block(), memory->storage);
+  mf__owned_set(owned(), memory->storage);
   return NULL;
 }
 
@@ -321,7 +321,7 @@ static void who_sets_an_owner_sees_the_former_one(void **state) {
   (void)state;
   const pthread_t thread = begin_thread(set_owner);
   wait_for_turn(1);
-  mf__owned_set(block(), memory->storage);
+  mf__owned_set(owned(), memory->storage);
   give_turn(2);
   end_thread(thread);
 }

@@ -230,8 +230,10 @@ bool mf__storage_is_own(const mf__storage *s) {
   return s->origin == OWNED;
 }
 
+/* Memory that came back is closed with the storage that it shares. */
 bool mf__storage_is_closed(const mf__storage *s) {
-  return (atomic_load_explicit(&s->marks, memory_order_acquire) & CLOSED) != 0;
+  if ((atomic_load_explicit(&s->marks, memory_order_acquire) & CLOSED) != 0) return true;
+  return s->base != NULL && (atomic_load_explicit(&s->base->marks, memory_order_acquire) & CLOSED) != 0;
 }
 
 bool mf__storage_is_marked(const mf__storage *s) {

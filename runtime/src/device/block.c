@@ -200,8 +200,8 @@ int mf__block_free(mf__block *b, const mf__block_request *r, bool *freed, mf_err
   const bool ready = rc == MF_OK && mf__block_ready(b, r);
   if (ready && b->may_run) rc = mf__queue_record_event(r->on, &behind, NULL, err);
   if (ready && rc == MF_OK) {
-    mf__owned_remove(b);
-    rc = mf__memory_free(r->on, b->device.space, &b->data, err);
+    mf__owned_remove(&b->memory);
+    rc = mf__memory_free(r->on, b->device.space, &b->memory.data, err);
     *freed = true;
   }
   mf__leave(&scope);

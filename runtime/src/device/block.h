@@ -1,8 +1,8 @@
-/* block.h: declares blocks and requests for them, which pool.c, block.c and owned.c share. */
+/* block.h: declares blocks and requests for them, which pool.c and block.c share. */
 #ifndef MOONFERRY_BLOCK_H
 #define MOONFERRY_BLOCK_H
 
-#include "device/device.h"
+#include "device/owned.h"
 
 typedef struct mf__home {
   mf_stream stream;
@@ -19,14 +19,11 @@ typedef struct mf__block_event {
 typedef struct mf__block {
   struct mf__block *next;
   void *pool;
-  void *data;
+  mf__owned memory;
   mf__record *record; /* while mf__retire holds it */
   mf__device device;
-  int64_t nbytes;
   int32_t ordinal; /* of the device that it was allocated for */
   int32_t nevents;
-  _Atomic int32_t owner_locked;
-  mf__storage *owner; /* while a tensor has it; under that lock, which is owned.c's */
   bool has_home;
   bool may_run;  /* to be freed: a kernel of ours that uses it may be queued yet */
   mf__home home; /* in use: the stream that it was taken on */
@@ -40,10 +37,6 @@ typedef struct mf__block_request {
   bool captured;
   bool may_block; /* a device's stream, or for host memory the host, may wait for what a block needs */
 } mf__block_request;
-
-/* owned.c: adds a block that the driver has allocated, and removes one that it will free. */
-int mf__owned_add(mf__block *b, mf_error *err);
-void mf__owned_remove(const mf__block *b);
 
 mf__block_request mf__block_request_make(const mf__queue *on);
 /* Asks the driver whether the requesting stream is being captured. */

@@ -181,6 +181,8 @@ typedef struct mf__entry {
 
 #define MF__ENTRIES_INSIDE 3
 
+typedef struct mf__owned mf__owned;
+
 /* The record of one memory. Held for every memory that a driver knows; plain host memory has none. */
 struct mf__record {
   const mf__record_ops *ops; /* first */
@@ -195,7 +197,8 @@ struct mf__record {
   /* The stream of the record's only entry, which has a write to it that nobody else has seen: another use by it would
    * change nothing. 0 where that is not known. Written under the lock. */
   _Atomic mf_stream sole_writer;
-  void *block;          /* pool.c's, for memory of ours */
+  void *block;          /* pool.c's, for memory of the pool's */
+  mf__owned *owned;     /* owned.c's, for memory that is known again when it comes back */
   uint64_t clock;       /* the number of the last use */
   uint64_t producer_uses; /* uses up to this one were the producer's, who looks after them */
   uint64_t last_id;     /* the last entry's id */
@@ -308,6 +311,7 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
 /* Takes the block back; the record says who may still use it. Never fails, never waits. Takes the record over, too: the
  * pool frees it. */
 void mf__pool_give(void *block, mf__record *record);
+mf__owned *mf__pool_owned(void *block);
 
 /* Gives kept blocks to the driver, as far as nothing uses them any more. */
 int mf__pool_trim(const mf__device *device, mf_error *err);
@@ -337,7 +341,7 @@ int mf__stage_copy(const mf__queue *on, mf__stage_job *job, mf_error *err);
 bool mf__stage_exists(const mf__backend *backend, int32_t ordinal); /* whether there is a buffer */
 void mf__stage_trim(const mf__backend *backend, int32_t ordinal);
 
-/* owned.c: the storage of ours that an address of a device belongs to */
+/* memory.c: storages and tensors whose memory a driver knows */
 
 /* Memory of others: its bytes, and the device that it is on. */
 typedef struct mf__region {
@@ -346,19 +350,15 @@ typedef struct mf__region {
   int64_t nbytes;
 } mf__region;
 
-/* The first says which storage has the block's memory from now on; the second, when its last reference was dropped,
- * that it has it no more: false if another thread found the storage meanwhile and has a reference. */
-void mf__owned_set(void *block, mf__storage *owner);
-bool mf__owned_clear(void *block, mf__storage *owner);
-/* The living storage of ours whose memory this is, with a reference; NULL for all other memory. */
-mf__storage *mf__owned_find(const mf__region *memory);
-
-/* memory.c: storages and tensors whose memory a driver knows */
-
 /* Does what mf__storage_create does, at a place that has a driver: ready on the queue's stream, with which the record
  * begins. */
 int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
                       mf_error *err);
+/* Says that the memory of a tensor that was just wrapped is part of those bytes, which the driver has mapped for us. On
+ * failure nothing has changed. */
+int mf__memory_own(mf_tensor *t, void *data, int64_t nbytes, mf_error *err);
+/* It is another's again, whoever has tensors of it. Once, by whoever has a reference to it. */
+void mf__memory_disown(mf_tensor *t);
 /* Does what mf__storage_adopt does, with a record where the memory is a driver's. */
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);
 /* A tensor that shares the memory of ${of}, as if it had been imported: a view, of memory that is labelled as being on

@@ -4,7 +4,7 @@
  * Invariant: such a storage has a record from the moment that anybody can see it until nothing uses the memory any
  * more. Memory of ours that comes back through another library shares the record that it has already: a second record
  * would let two streams use the same memory unordered. It must not know how memory is kept, or the order of streams. */
-#include "device/device.h"
+#include "device/owned.h"
 
 /* Making */
 
@@ -17,6 +17,7 @@ static int take_memory(const mf__place *place, int64_t nbytes, void **data, mf__
   (*out)->temporary = place->temporary;
   rc = mf__pool_take(&place->on, device->space, nbytes, data, &(*out)->block, err);
   const mf__usage use = {.record = *out, .write = true};
+  if (rc == MF_OK) (*out)->owned = mf__pool_owned((*out)->block);
   if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(&place->on, &use, err) : MF_OK;
   mf__record_free(*out);
   return rc;
@@ -34,7 +35,7 @@ int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void 
     return rc;
   }
   mf__storage_set_record(*out, record, NULL);
-  mf__owned_set(record->block, *out);
+  mf__owned_set(record->owned, *out);
   return rc;
 }
 
@@ -82,6 +83,28 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
 
 /* Taking over */
 
+int mf__memory_own(mf_tensor *t, void *data, int64_t nbytes, mf_error *err) {
+  mf__record *record = mf__tensor_record(t);
+  if (record == NULL) return MF_OK; /* without elements */
+  mf__owned *o = mf__alloc(sizeof *o);
+  if (o == NULL) return mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", sizeof *o);
+  *o = (mf__owned){.data = data, .nbytes = nbytes, .backend = record->backend};
+  const int rc = mf__owned_add(o, err);
+  if (rc != MF_OK) {
+    mf__free(o, sizeof *o);
+    return rc;
+  }
+  record->owned = o;
+  mf__owned_set(o, t->storage);
+  return MF_OK;
+}
+
+void mf__memory_disown(mf_tensor *t) {
+  mf__record *record = mf__tensor_record(t);
+  if (record != NULL && record->owned->data != NULL) mf__owned_remove(record->owned);
+  if (record != NULL) record->owned->data = NULL;
+}
+
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,
                      mf_error *err) {
   if (memory->device.backend == NULL) return mf__storage_adopt(room, memory->nbytes, from, out, err);
@@ -124,20 +147,29 @@ static void finish(void *ctx) {
   mf__storage_end(ctx);
 }
 
+/* Memory that was mapped for us, which no tensor has any more. */
+static void end_mapped(mf__owned *o) {
+  if (o->data != NULL) mf__owned_remove(o);
+  mf__free(o, sizeof *o);
+}
+
 void mf__memory_release(mf__storage *s) {
   mf__storage *base = mf__storage_base(s);
   mf__record *record = mf__storage_record(s);
   if (base != NULL) { /* the release of the base waits for all that their record knows of */
     mf__storage_release(base, false);
     mf__storage_end(s);
-  } else if (record->block != NULL) {
-    if (!mf__owned_clear(record->block, s)) return;
+    return;
+  }
+  if (record->owned != NULL && !mf__owned_clear(record->owned, s)) return;
+  if (record->block != NULL) {
     mf__pool_give(record->block, record);
     mf__storage_end(s);
-  } else {
-    forget_producer(record);
-    mf__retire(record, finish, s);
+    return;
   }
+  if (record->owned != NULL) end_mapped(record->owned);
+  forget_producer(record);
+  mf__retire(record, finish, s);
 }
 
 /* Where it is, and the host's use of it */

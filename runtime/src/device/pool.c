@@ -86,13 +86,14 @@ static mf__block *take_behind(pool *p, chain *c, mf__block *before) {
   if (before == NULL) c->first = b->next;
   else before->next = b->next;
   if (c->last == b) c->last = before;
-  p->cached -= b->nbytes;
-  p->used += b->nbytes;
+  p->cached -= b->memory.nbytes;
+  p->used += b->memory.nbytes;
   return b;
 }
 
 static bool is_candidate(const mf__block *b, const allocation *a) {
-  return b->nbytes >= a->asked && b->nbytes - a->nbytes <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
+  const int64_t nbytes = b->memory.nbytes;
+  return nbytes >= a->asked && nbytes - a->nbytes <= a->nbytes / 4 && mf__block_is_candidate(b, &a->request);
 }
 
 /* Takes a block that may serve the allocation (NULL: any block), those of the requesting stream first. */
@@ -113,9 +114,9 @@ static mf__block *take_any(pool *p, const allocation *a) {
 static void put(mf__block *b) {
   pool *p = b->pool;
   pthread_mutex_lock(&p->lock);
-  p->used -= b->nbytes;
-  p->cached += b->nbytes;
-  chain *c = &p->buckets[bucket_of(b->nbytes, &b->home)];
+  p->used -= b->memory.nbytes;
+  p->cached += b->memory.nbytes;
+  chain *c = &p->buckets[bucket_of(b->memory.nbytes, &b->home)];
   b->next = NULL;
   if (c->first == NULL) c->first = b;
   else c->last->next = b;
@@ -130,6 +131,10 @@ static void put_back(void *ctx) {
   mf__record *record = b->record;
   put(b);
   mf__record_free(record);
+}
+
+mf__owned *mf__pool_owned(void *block) {
+  return &((mf__block *)block)->memory;
 }
 
 void mf__pool_give(void *block_taken, mf__record *record) {
@@ -192,15 +197,16 @@ static void unreserve(pool *p, int64_t nbytes) {
 
 static int driver_alloc(const allocation *a, mf__block *b, mf_error *err) {
   const mf__queue *on = a->request.on;
+  mf__owned *o = &b->memory;
   mf__scope scope;
   int rc = mf__enter_relaxed(&scope, on->backend, on->ordinal, err);
   if (rc != MF_OK) return rc;
   if (a->pool->device.space == MF__DEVICE) /* what was tried before took a while */
     rc = mf__capture_refuse_inside(on, "no memory is kept for it; allocate before the capture", err);
-  if (rc == MF_OK) rc = on->backend->memory_alloc(a->pool->device.space, b->nbytes, on->stream, &b->data, err);
+  if (rc == MF_OK) rc = on->backend->memory_alloc(a->pool->device.space, o->nbytes, on->stream, &o->data, err);
   if (rc == MF_OK) {
-    rc = mf__owned_add(b, err);
-    if (rc != MF_OK) (void)mf__memory_free(on, a->pool->device.space, &b->data, NULL);
+    rc = mf__owned_add(o, err);
+    if (rc != MF_OK) (void)mf__memory_free(on, a->pool->device.space, &o->data, NULL);
   }
   mf__leave(&scope);
   return rc;
@@ -215,7 +221,8 @@ static int grow(const allocation *a, mf__block **out, mf_error *err) {
   if (rc == MF_OK) {
     b->pool = a->pool;
     b->device = a->pool->device;
-    b->nbytes = nbytes;
+    b->memory.nbytes = nbytes;
+    b->memory.backend = b->device.backend;
     b->ordinal = a->request.on->ordinal;
     rc = driver_alloc(a, b, err);
   }
@@ -245,7 +252,7 @@ static int free_or_put(mf__block *b, const mf__block_request *r, mf_error *err) 
     put(b);
     return rc;
   }
-  unreserve(b->pool, b->nbytes);
+  unreserve(b->pool, b->memory.nbytes);
   mf__block_leave(b);
   return rc;
 }
@@ -348,13 +355,13 @@ int mf__pool_take(const mf__queue *on, mf__space space, int64_t nbytes, void **d
   pthread_mutex_lock(&a.pool->lock);
   chain *c = &a.pool->buckets[bucket_of(a.nbytes, &a.request.home)];
   for (mf__block *b = c->first; b != NULL && found == NULL; before = b, b = b->next)
-    if (b->nbytes == a.nbytes && mf__block_is_clean(b, &a.request)) found = take_behind(a.pool, c, before);
+    if (b->memory.nbytes == a.nbytes && mf__block_is_clean(b, &a.request)) found = take_behind(a.pool, c, before);
   if (found != NULL) a.pool->hits++;
   pthread_mutex_unlock(&a.pool->lock);
   if (found == NULL) rc = take_slowly(&a, &found, err);
   if (rc != MF_OK) return rc;
   mf__block_take(found, &a.request);
-  *data = found->data;
+  *data = found->memory.data;
   *block_out = found;
   return MF_OK;
 }

@@ -59,21 +59,33 @@ static int resolve(const DLTensor *like, uint64_t nbytes, mf__device *out, mf_er
   return mf__fit_check(like, wanted, nbytes, "memory", err);
 }
 
+/* The tensor has the import from now on, which ends with it. */
+static int wrap(const DLTensor *like, uint64_t nbytes, import *i, mf_tensor **out, mf_error *err) {
+  DLTensor view = *like;
+  view.data = i->memory.data;
+  view.strides = NULL;
+  int rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);
+  if (rc != MF_OK) {
+    end_import(i);
+    return rc;
+  }
+  rc = mf__memory_own(*out, i->memory.data, (int64_t)nbytes, err);
+  if (rc == MF_OK) return rc;
+  (void)mf_tensor_release_later(*out);
+  *out = NULL;
+  return rc;
+}
+
+/* Ends the import where it fails. */
 static int take(const DLTensor *like, int fd, uint64_t nbytes, import *i, mf_tensor **out, mf_error *err) {
   const mf__backend *backend = i->device.backend;
-  DLTensor view = *like;
   int rc;
   mf__holders_add(backend, 1); /* before the device is left, which another thread's trim may then forget */
   MF__CALL(rc, mf__enter_relaxed, backend, i->device.ordinal, err,
            backend->external_import(fd, (size_t)nbytes, &i->memory, err));
-  if (rc != MF_OK) {
-    mf__holders_add(backend, -1);
-    return rc;
-  }
-  view.data = i->memory.data;
-  view.strides = NULL;
-  rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);
-  if (rc != MF_OK) end_memory(i);
+  if (rc == MF_OK) return wrap(like, nbytes, i, out, err);
+  mf__holders_add(backend, -1);
+  mf__free(i, sizeof *i);
   return rc;
 }
 
@@ -88,6 +100,5 @@ int mf_tensor_from_fd(const DLTensor *like, int32_t fd, uint64_t nbytes, mf_tens
   *i = (import){.device = device};
   rc = take(like, fd, nbytes, i, out, err);
   if (rc == MF_OK) mf__fd_close(fd);
-  else mf__free(i, sizeof *i);
   return mf__end(rc, __func__, err);
 }

@@ -59,7 +59,8 @@ int mf_gl_buffer_open(const DLDevice *device, uint32_t buffer, uint32_t flags, m
 }
 
 /* The tensor's record begins with the stream that maps, as if that were the thread's current one. */
-static int wrap(const mf_gl_buffer *b, const DLTensor *like, void *data, mf_tensor **out, mf_error *err) {
+static int wrap(const mf_gl_buffer *b, const DLTensor *like, void *data, size_t nbytes, mf_tensor **out,
+                mf_error *err) {
   const uint64_t flags = b->gl.flags == MF_GL_READ ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   DLTensor view = *like;
   mf_stream before;
@@ -70,6 +71,10 @@ static int wrap(const mf_gl_buffer *b, const DLTensor *like, void *data, mf_tens
   if (rc != MF_OK) return rc;
   rc = mf_tensor_wrap(&view, flags, NULL, NULL, out, err);
   (void)mf_stream_swap(&view.device, before, NULL, NULL);
+  if (rc == MF_OK) rc = mf__memory_own(*out, data, (int64_t)nbytes, err);
+  if (rc == MF_OK || *out == NULL) return rc;
+  (void)mf_tensor_release_later(*out);
+  *out = NULL;
   return rc;
 }
 
@@ -99,7 +104,7 @@ static int map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf_tenso
   MF__CALL(rc, mf__enter_relaxed, backend, b->gl.device.ordinal, err, driver_map_inside(b, &data, &nbytes, err));
   if (rc != MF_OK) return rc;
   rc = mf__fit_check(like, (uint64_t)c.span.nbytes, nbytes, "buffer", err);
-  if (rc == MF_OK) rc = wrap(b, like, data, out, err); /* whose driver knows no address behind the buffer */
+  if (rc == MF_OK) rc = wrap(b, like, data, nbytes, out, err); /* whose driver knows no address behind the buffer */
   if (rc == MF_OK) {
     b->mapped = *out;
     return rc;
@@ -124,6 +129,7 @@ int mf_gl_buffer_map(mf_gl_buffer *b, mf_stream stream, const DLTensor *like, mf
 static void take_back(mf_tensor *t, int32_t *in_use) {
   mf__record *record = mf__tensor_record(t); /* NULL: without elements */
   (void)mf_tensor_invalidate(t, in_use, NULL);
+  mf__memory_disown(t);
   if (record != NULL) atomic_store_explicit(&record->taken_back, true, memory_order_relaxed);
 }
 
