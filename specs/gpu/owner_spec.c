@@ -104,6 +104,10 @@ static void what_was_mapped_is_found_until_it_is_given_up(void **state) {
   expect_owner(t, data, NBYTES);
   expect_owner(t, data + 7, NBYTES - 7);
   expect_owner(NULL, data + 7, NBYTES);
+  const mf__region all = {.device = {.backend = gpu, .space = MF__DEVICE}, .first = data, .nbytes = NBYTES};
+  assert_ptr_equal(mf__owned_find(&all), t->storage);
+  mf__memory_release(t->storage); /* by who has seen before that nobody else has a reference */
+  expect_owner(t, data, NBYTES);
   mf__memory_disown(t);
   mf__memory_disown(t);
   expect_owner(NULL, data, NBYTES);
