@@ -12,6 +12,7 @@ import os, signal, sys, threading
 import moonferry as mf
 sys.setswitchinterval(0.2)
 lua = mf.Lua()
+younger = mf.Lua()  # of several states none is passed over
 
 def in_child(code):
     pid = os.fork()
@@ -114,6 +115,14 @@ FORKS = {
         "    ends(lambda: lua.execute('local f = ... f() while true do end', forks))\n    if not pid: os._exit(0)\n"
         "thread = threading.Thread(target=other)\nthread.start()\nthread.join()",
         "ended\nended\n",
+        "",
+    ),
+    "after states have ended, whose memory others have": (
+        "import gc\nstates = [mf.Lua() for _ in range(20)]\nsize = mf.Lua.__basicsize__\ndel states\ngc.collect()\n"
+        "kept = [b'\\xff' * n for n in range(size - 64, size + 16) for _ in range(40)]\n"
+        "def use():\n    assert all(set(memory) == {255} for memory in kept)\n    assert lua.eval('3') == 3\n"
+        "in_child(use)",
+        "0\n",
         "",
     ),
     "and uses threads in the child": (
