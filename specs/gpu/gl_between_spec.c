@@ -46,6 +46,7 @@ static void a_capture_of_its_stream_is_left_whole(void **state) {
 /* What a capture has used cannot go before the capture is over. */
 static void a_capture_that_used_it_keeps_it_mapped(void **state) {
   (void)state;
+  char rule[64];
   const unsigned buffer = new_buffer(0);
   mf_gl_buffer *b = opened(buffer, 0);
   const mf_stream s = stream_new(0);
@@ -56,6 +57,12 @@ static void a_capture_that_used_it_keeps_it_mapped(void **state) {
   write_on(t, other, 6);
   FAILS(mf_gl_buffer_unmap(b, NULL, &err), MF_ECAPTURE);
   FAILS(mf_gl_buffer_close(b, &err), MF_ECAPTURE);
+  /* also where the stream cannot be made to wait, and the host would wait instead */
+  snprintf(rule, sizeof rule, "%s@1:999:once", named("cuStreamGetCaptureInfo", "hipStreamGetCaptureInfo"));
+  sim_ask_fail(rule);
+  REFUSED(mf_gl_buffer_unmap(b, NULL, &err), MF_ECAPTURE, "is being captured");
+  assert_int_equal(sim_ask_faults(), 1);
+  sim_ask_reset();
   assert_true(other_capture_is_whole(0, other));
   expect_captured(t, other, 6);
   assert_int_equal(unmapped(b), 0);

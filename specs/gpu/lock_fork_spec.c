@@ -2,6 +2,7 @@
  * The child gives back what it has inherited without waiting for that lock, and works on the host.
  *
  * The parent forks inside of each lock in turn: pthread_mutex_lock here stands before the system's. */
+#include "../sim/gl.h"
 #include "loan.h"
 #include "real_lock.h"
 
@@ -27,17 +28,28 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int pthread_mutex_
   return failed;
 }
 
-/* What the child inherits: memory that two streams use, of each sort, and a stream. */
+/* What the child inherits: memory that two streams use, of each sort, a mapped buffer of OpenGL's, and a stream. */
 static mf_tensor *used[3];
 static mf_tensor *unused;
 static loan *lent, *waiting;
 static mf_stream first, second, third; /* ours, and another library's, of which the third is never a current one */
+static mf_gl_buffer *shared;
 static DLManagedTensorVersioned *given; /* one consumer is done and the other is not */
 
 static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream s) {
   DLManagedTensorVersioned *out;
   OK(mf_tensor_export_to(t, &(mf_request){.stream = s}, &out, &err));
   return out;
+}
+
+static void share(void) {
+  static unsigned buffer;
+  const DLDevice device = gpu(0);
+  mf_tensor *t;
+  if (gl_of.context == NULL) gl_open();
+  if (buffer == 0) buffer = gl_buffer(NULL, NBYTES, 0);
+  OK(mf_gl_buffer_open(&device, buffer, 0, &shared, &err));
+  OK(mf_gl_buffer_map(shared, first, mf_tensor_dltensor(used[0]), &t, &err));
 }
 
 static void inherit(void) {
@@ -50,6 +62,7 @@ static void inherit(void) {
     done->deleter(done);
     OK(mf_tensor_acquire(used[i], first, MF_READ, &err));
   }
+  share();
   given = give(used[0], second);
   waiting = loan_new();
   mf_tensor *t = import(waiting);
@@ -58,6 +71,7 @@ static void inherit(void) {
 }
 
 static void give_back(void) {
+  (void)mf_gl_buffer_close(shared, NULL);
   given->deleter(given);
   for (int i = 0; i < 3; i++) mf_tensor_release(used[i]);
 }

@@ -17,10 +17,12 @@ static int take_memory(const mf__place *place, int64_t nbytes, void **data, mf__
   (*out)->temporary = place->temporary;
   rc = mf__pool_take(&place->on, device->space, nbytes, data, &(*out)->block, err);
   const mf__usage use = {.record = *out, .write = true};
-  if (rc == MF_OK) (*out)->owned = mf__pool_owned((*out)->block);
-  if (rc == MF_OK) return device->space == MF__DEVICE ? mf__order_enter(&place->on, &use, err) : MF_OK;
-  mf__record_free(*out);
-  return rc;
+  if (rc != MF_OK) {
+    mf__record_free(*out);
+    return rc;
+  }
+  (*out)->owned = mf__pool_owned((*out)->block);
+  return device->space == MF__DEVICE ? mf__order_enter(&place->on, &use, err) : MF_OK;
 }
 
 int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
