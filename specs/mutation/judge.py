@@ -17,13 +17,16 @@ import threading
 import time
 from pathlib import Path
 
+import idle
+
 from . import find, schemata
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORK = Path(os.environ.get("MOONFERRY_BUILD_MUTANTS", ROOT / "build" / "mutants"))
 USUAL = WORK / "usual.json"  # how long each spec took
-# A spec that runs so many times as long as without the mutation, and so long beyond that, hangs.
-PATIENCE, PATIENCE_SECONDS = 4, 10
+# A spec that runs so many times as long as without the mutation, and so long beyond that, hangs; so does one that does
+# nothing at all for so long beyond its usual time.
+PATIENCE, PATIENCE_SECONDS, IDLE_SECONDS = 4, 10, 3
 LONGEST_SECONDS = 600
 HANGS = " (it hangs)"
 MEMORY = 6 << 30
@@ -53,13 +56,22 @@ def end_group(leader):
         pass
 
 
-def run(command, env, seconds, memory=MEMORY):
+def status_of(program, seconds, idle_seconds):
+    """None if it takes longer, or does nothing for so long."""
+    end, watch = time.monotonic() + seconds, idle.Watch(program.pid, idle_seconds)
+    while time.monotonic() < end and not watch.is_idle():
+        try:
+            return program.wait(1)
+        except subprocess.TimeoutExpired:
+            pass
+    return None
+
+
+def run(command, env, seconds, idle_seconds, memory=MEMORY):
     """The exit status; None if it hangs. What the program started is ended with it."""
     done = start(command, env, memory)
     try:
-        return done.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
+        return status_of(done, seconds, idle_seconds)
     finally:
         end_group(done.pid)
         done.wait()
@@ -106,7 +118,7 @@ class Spec:
         marks.write_bytes(bytes(schemata.MARKS_NBYTES))
         env = {**self.environment(where), "MUTANT": "0", "MUTANT_REACHED": str(marks)}
         began = time.monotonic()
-        code = run(self.command, env, min(LONGEST_SECONDS, seconds), self.memory)
+        code = run(self.command, env, min(LONGEST_SECONDS, seconds), LONGEST_SECONDS, self.memory)
         self.usual = time.monotonic() - began
         if code is None and seconds < LONGEST_SECONDS:
             return None
@@ -117,7 +129,7 @@ class Spec:
     def ask(self, where, number):
         """Why the mutant of that number fails it; "" if it does not."""
         code = run(self.command, {**self.environment(where), "MUTANT": str(number)},
-                   PATIENCE_SECONDS + PATIENCE * self.usual, self.memory)  # fmt: skip
+                   PATIENCE_SECONDS + PATIENCE * self.usual, IDLE_SECONDS + self.usual, self.memory)  # fmt: skip
         return "" if code in (0, 77) else f"{self.name}{HANGS}" if code is None else self.name
 
     def judge(self, where, number):

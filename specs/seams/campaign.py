@@ -27,10 +27,12 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-import bench as benches
-import events
-import operations
-import strike
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+import bench as benches  # noqa: E402
+import events  # noqa: E402
+import idle  # noqa: E402
+import operations  # noqa: E402
+import strike  # noqa: E402
 
 # A case takes milliseconds of the processor. The clock's limit is for a machine that is busy with other work; what none
 # of its threads wants the processor for waits for what never comes.
@@ -236,26 +238,11 @@ def findings(device):
 # The processes
 
 
-def activity(pid):
-    """What changes while the threads of a process run or want to: None if one does at this moment."""
-    ticks = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            state, *rest = (task / "stat").read_text().rpartition(") ")[2].split()
-            if state in "RD":
-                return None
-            ticks[task.name] = rest[10:12]
-    return ticks
-
-
 def status_of(pid):
     """With which the process ends, which is made to end where it idles."""
-    process, last, since = os.pidfd_open(pid), None, time.monotonic()
+    process, watch = os.pidfd_open(pid), idle.Watch(pid, IDLE_SECONDS_OF_A_CASE)
     while not select.select([process], [], [], 1)[0]:
-        now = activity(pid)
-        if now is None or now != last:
-            last, since = now, time.monotonic()
-        elif time.monotonic() - since > IDLE_SECONDS_OF_A_CASE:
+        if watch.is_idle():
             os.kill(pid, signal.SIGALRM)
     os.close(process)
     return os.waitpid(pid, 0)[1]
