@@ -2,8 +2,6 @@
  *
  * Invariant: outside mf__enter and mf__call_in this thread holds neither a lock nor a reference on the bridge's behalf,
  * and has the GIL exactly if it had it before, whether a body returned or raised. Knows nothing of what bodies do. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "guard.h"
@@ -20,10 +18,12 @@ static void push_frame(mf__frame *frame, lua_State *L, mf__bridge *bridge, int i
   frame->is_call_in = is_call_in;
   atomic_signal_fence(memory_order_release); /* a handler of a signal reads the frames */
   mf__top = frame;
+  mf__collections_stop(frame);
 }
 
 void mf__outside_begin(void) {
   mf__state *state = mf__top->state;
+  mf__collections_go_on(mf__top);
   mf__top->turn = mf__lock_lend(state);
   mf__section_end(&mf__top->section);
 }
@@ -46,6 +46,7 @@ void mf__outside_end(void) {
   if (mf__state_is_over(state)) stay_outside(state);
   mf__lock_resume(state, mf__top->turn);
   mf__top->turn.marks = 0;
+  mf__collections_stop(mf__top);
 }
 
 /* Kept out of line: each crossing asks whether it holds any references, and few do. A thread that closes Lua below a
@@ -118,6 +119,7 @@ void mf__let_all_go(mf__frame *frame) {
 
 static void pop_frame(mf__frame *frame) {
   mf__let_all_go(frame);
+  mf__collections_go_on(frame);
   mf__top = frame->below;
 }
 
@@ -317,6 +319,7 @@ void mf__call_in_end(mf__frame *frame) {
 }
 
 void mf__run_begin(mf__frame *frame) {
+  mf__collections_go_on(frame);
   mf__section_end(&frame->section);
   tell_of_way_out();
   frame->thread = PyEval_SaveThread();
@@ -327,6 +330,7 @@ int mf__run_end(mf__frame *frame) {
   frame->thread = NULL;
   PyEval_RestoreThread(thread);
   mf__section_begin(&frame->section);
+  mf__collections_stop(frame);
   return mf__stops(frame->state);
 }
 
@@ -352,40 +356,6 @@ int mf__run_protected(lua_State *L, int arguments, int results) {
 
 void mf__keep(PyObject *object) {
   mf__top->held[mf__top->count++] = object;
-}
-
-/* Whether the collection that is under way has the lock given up; there is never more than one. */
-static int collects_outside;
-
-static PyObject *around_collection(PyObject *self, PyObject *arguments) {
-  const char *phase;
-  PyObject *info;
-  (void)self;
-  if (!PyArg_ParseTuple(arguments, "sO", &phase, &info)) return NULL;
-  if (strcmp(phase, "start") == 0 && mf__is_inside() && mf__top->thread == NULL) {
-    collects_outside = 1;
-    mf__outside_begin();
-  } else if (strcmp(phase, "stop") == 0 && collects_outside) {
-    collects_outside = 0;
-    mf__outside_end();
-  }
-  Py_RETURN_NONE;
-}
-
-static PyMethodDef around_collection_def = {"moonferry_around_collection", around_collection, METH_VARARGS,
-                                            "Gives up the lock of a Lua state while finalizers run."};
-
-/* Up to CPython 3.11 an allocation may run the collector, in the middle of a body and with anybody's finalizers, which
- * may wait for a thread that wants the state. Later ones collect between instructions of Python code alone. */
-int mf__collections_watch(void) {
-  if (strncmp(Py_GetVersion(), "3.", 2) != 0 || atoi(Py_GetVersion() + 2) >= 12) return 0;
-  PyObject *gc = PyImport_ImportModule("gc"), *callbacks = gc != NULL ? PyObject_GetAttrString(gc, "callbacks") : NULL;
-  PyObject *function = callbacks != NULL ? PyCFunction_NewEx(&around_collection_def, NULL, NULL) : NULL;
-  const int rc = function != NULL ? PyList_Append(callbacks, function) : -1;
-  Py_XDECREF(function);
-  Py_XDECREF(callbacks);
-  Py_XDECREF(gc);
-  return rc;
 }
 
 void mf__drop(void) {

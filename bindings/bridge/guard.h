@@ -63,9 +63,9 @@ void mf__outside_end(void);
 int mf__is_inside(void);
 
 /* ${result} = ${call}, a Python call, with Lua's lock given up meanwhile: the door through which bodies leave Lua. All
- * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (Where
- * an allocation runs Python's collector, mf__collections_watch gives the lock up.) What the call uses must be held: Lua
- * may close or collect anything before it returns. */
+ * that may run Python code goes through it, because such code may wait for a thread that wants this Lua state. (No
+ * allocation runs Python's collector in a body: collections.c.) What the call uses must be held: Lua may close or
+ * collect anything before it returns. */
 #define MF__OUTSIDE(result, call) \
   do {                            \
     mf__outside_begin();          \
@@ -73,8 +73,12 @@ int mf__is_inside(void);
     mf__outside_end();            \
   } while (0)
 
-/* From here on what Python's collector runs finds the lock given up. Once; 0, or -1 with an exception. */
-int mf__collections_watch(void);
+/* collections.c: from here on Python's collector does not run in a body. Once; 0, or -1 with an exception. */
+int mf__collections_find(void);
+
+/* Begin and end of what it must not run in: the body of ${frame}, but for what is outside. With the GIL. */
+void mf__collections_stop(mf__frame *frame);
+void mf__collections_go_on(const mf__frame *frame);
 
 /* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. mf__hold (handle.h) is this for
  * what may be NULL with an exception. */

@@ -138,6 +138,7 @@ typedef struct mf__frame {
   int (*body)(lua_State *L, void *data);
   void *data;
   int is_call_in;
+  int collects;                             /* Python's collector goes on where the body does not (collections.c) */
   int top;                                  /* of a call into Lua: the stack's, before it */
   size_t refused;                           /* and the account's, where there is one */
   mf__turn turn;                            /* of the lock, while it is given up; else without marks */

@@ -1,7 +1,6 @@
 """moonferry.Lua among Python's threads: the GIL, one lock per state, no deadlock."""
 
 import ctypes
-import gc
 import signal
 import sys
 import threading
@@ -349,43 +348,6 @@ def test_an_iterator_is_shared_by_threads():
     found = []
     run_all([lambda: found.extend(values)] * 4)
     assert sorted(found) == list(range(1000))
-
-
-CONVERSIONS = {
-    "arguments of a Python function": lambda lua: lua.eval("function(f) return f(1, 2, 3) end")(lambda *a: a),
-    "several results": lambda lua: lua.eval("function() return 1, 2, 3 end")(),
-    "a table": lambda lua: lua.eval("{1, 2}"),
-    "a function": lambda lua: lua.eval("print"),
-    "an error": lambda lua: lua.eval("pcall(error, {})"),
-    "an object's call": lambda lua: lua.eval("function(c) return c(1, 2) end")(complex),
-    "the pairs of a table": lambda lua: list(lua.table_from({"a": 1, "b": 2}).items()),
-}
-
-
-@pytest.mark.parametrize("what", CONVERSIONS)
-def test_what_the_collector_runs_may_wait_for_a_thread_that_uses_the_state(what):
-    """Up to CPython 3.11 an allocation of the bridge's runs the collector, and that any finalizer."""
-    lua = mf.Lua()
-    work, stuck, used = lua.eval("function(x) return x + 1 end"), [], []
-
-    def finalizer(phase, info):
-        if phase == "start" and not any(stuck):
-            thread = threading.Thread(target=lambda: used.append(work(1)), daemon=True)
-            thread.start()
-            thread.join(20)
-            stuck.append(thread.is_alive())
-
-    thresholds = gc.get_threshold()
-    gc.callbacks.append(finalizer)
-    gc.set_threshold(1, 10000, 10000)
-    try:
-        for _ in range(10):
-            CONVERSIONS[what](lua)
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.callbacks.remove(finalizer)
-    assert not any(stuck)
-    assert used == [2] * len(stuck)
 
 
 def test_what_an_exception_that_takes_no_notes_leaves_may_wait_for_a_thread_that_uses_the_state():

@@ -23,7 +23,7 @@ local counted = py.main.counted:ptr()
 py.exec [[
 import gc, threading, time
 import numpy
-gc.set_threshold(1, 10000, 10000)  # up to CPython 3.11 an allocation inside of the bridge's code collects
+gc.set_threshold(1, 10000, 10000)
 ends, numbers = threading.Event(), numpy.from_dlpack(counted)
 def work():
     while not ends.is_set():
