@@ -50,3 +50,10 @@ int mf__call_in(mf__bridge *bridge, int (*body)(lua_State *L, void *data), void 
   mf__call_in_end(&frame);
   return status == 0 ? 0 : -1;
 }
+
+int mf__call_in_by(mf__value *value, int (*body)(lua_State *L, void *data), void *data) {
+  Py_INCREF((PyObject *)value);
+  const int status = mf__call_in(value->bridge, body, data);
+  Py_DECREF((PyObject *)value);
+  return status;
+}

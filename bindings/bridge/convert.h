@@ -85,6 +85,11 @@ void mf__push_thrown(lua_State *L, PyObject *value);
  * upvalue, so that it may do all that bodies may. Returns 0, or -1 with the Lua error as the pending exception. */
 int mf__call_in(mf__bridge *bridge, int (*body)(lua_State *L, void *data), void *data);
 
+/* The same by the bridge of ${value}, which stays until the call is over: who calls a method may have borrowed it, as
+ * CPython does with a profiler and itertools with its iterators, and what runs meanwhile may take it away from there.
+ * The last value of a bridge takes along what a call runs by. */
+int mf__call_in_by(mf__value *value, int (*body)(lua_State *L, void *data), void *data);
+
 /* Makes the error at the top of the stack the pending exception. */
 void mf__call_in_fail(mf__frame *frame, int status);
 

@@ -57,6 +57,17 @@ static int call_unprotected(mf__frame *frame, struct call *call) {
   return status == 0 ? mf__call_in_body(frame, results_body, call, results) : status;
 }
 
+static PyObject *call_in(struct call *call) {
+  mf__frame frame;
+  if (mf__call_in_begin(call->callee->bridge, &frame) == NULL) return NULL;
+  int status =
+      push_unprotected(&frame, call) ? call_unprotected(&frame, call) : mf__call_in_body(&frame, call_body, call, 0);
+  if (status != 0) mf__call_in_fail(&frame, status);
+  mf__call_in_end(&frame);
+  return status == 0 ? call->result : NULL;
+}
+
+/* The function stays until it has returned, as mf__call_in_by says. */
 PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject *names) {
   if (names != NULL && PyTuple_Size(names) > 0) {
     PyErr_SetString(PyExc_TypeError, "a Lua function takes no keyword arguments");
@@ -64,13 +75,10 @@ PyObject *mf__value_call(PyObject *self, PyObject *const *arguments, size_t flag
   }
   size_t count = flags & ~((size_t)1 << (8 * sizeof flags - 1));
   struct call call = {.callee = (mf__value *)self, .arguments = arguments, .count = (Py_ssize_t)count};
-  mf__frame frame;
-  if (mf__call_in_begin(call.callee->bridge, &frame) == NULL) return NULL;
-  int status =
-      push_unprotected(&frame, &call) ? call_unprotected(&frame, &call) : mf__call_in_body(&frame, call_body, &call, 0);
-  if (status != 0) mf__call_in_fail(&frame, status);
-  mf__call_in_end(&frame);
-  return status == 0 ? call.result : NULL;
+  Py_INCREF(self);
+  PyObject *result = call_in(&call);
+  Py_DECREF(self);
+  return result;
 }
 
 /* For callers that know no vectorcall. */

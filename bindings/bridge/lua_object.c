@@ -72,7 +72,7 @@ PyObject *mf__value_get(PyObject *self, PyObject *key) {
     PyErr_SetString(PyExc_TypeError, "a Lua table has no slices; list(table.values())[...] takes one");
     return NULL;
   }
-  return mf__call_in(access.value->bridge, get_body, &access) == 0 ? access.other : NULL;
+  return mf__call_in_by(access.value, get_body, &access) == 0 ? access.other : NULL;
 }
 
 int mf__is_dunder(PyObject *name) {
@@ -144,7 +144,7 @@ static int str_body(lua_State *L, void *data) {
 
 static PyObject *value_str(PyObject *self) {
   struct access access = {value_of(self), NULL, NULL};
-  return mf__call_in(access.value->bridge, str_body, &access) == 0 ? access.other : NULL;
+  return mf__call_in_by(access.value, str_body, &access) == 0 ? access.other : NULL;
 }
 
 /* Never negative, so that it is none of the hashes which mean an error. */
@@ -188,7 +188,7 @@ static int length_body(lua_State *L, void *data) {
 
 static Py_ssize_t value_length(PyObject *self) {
   struct access access = {value_of(self), NULL, NULL};
-  if (mf__call_in(access.value->bridge, length_body, &access) != 0) return -1;
+  if (mf__call_in_by(access.value, length_body, &access) != 0) return -1;
   Py_ssize_t length = PyLong_AsSsize_t(access.other);
   Py_DecRef(access.other);
   if (length >= 0) return length;

@@ -60,7 +60,7 @@ static int set_unprotected(const mf__value *table, PyObject *key, PyObject *valu
 static int table_set(PyObject *self, PyObject *key, PyObject *value) {
   struct access access = {table_of(self), key, value, 0};
   if (set_unprotected(access.table, key, value)) return 0;
-  return mf__call_in(access.table->bridge, set_body, &access);
+  return mf__call_in_by(access.table, set_body, &access);
 }
 
 static int table_setattro(PyObject *self, PyObject *name, PyObject *value) {
@@ -82,7 +82,7 @@ static int has_body(lua_State *L, void *data) {
 
 static int table_contains(PyObject *self, PyObject *key) {
   struct access access = {table_of(self), key, NULL, 0};
-  return mf__call_in(access.table->bridge, has_body, &access) == 0 ? access.found : -1;
+  return mf__call_in_by(access.table, has_body, &access) == 0 ? access.found : -1;
 }
 
 /* Iteration. */

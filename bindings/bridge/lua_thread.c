@@ -61,7 +61,7 @@ static int start_body(lua_State *L, void *data) {
 
 PyObject *mf__thread_start(PyObject *function, PyObject *arguments) {
   struct start start = {(mf__value *)function, NULL};
-  if (mf__call_in(start.function->bridge, start_body, &start) != 0) return NULL;
+  if (mf__call_in_by(start.function, start_body, &start) != 0) return NULL;
   Py_IncRef(arguments);
   ((struct thread *)start.result)->arguments = arguments;
   return start.result;
@@ -240,7 +240,7 @@ static int resume_body(lua_State *L, void *data) {
 
 static PyObject *resume_thread(struct thread *thread, PyObject *arguments) {
   struct resume resume = {.thread = thread, .arguments = arguments, .fault = LUA_NOREF};
-  return mf__call_in(thread->value.bridge, resume_body, &resume) == 0 ? resume.result : NULL;
+  return mf__call_in_by(&thread->value, resume_body, &resume) == 0 ? resume.result : NULL;
 }
 
 static PyObject *thread_next(PyObject *self) {
@@ -286,7 +286,7 @@ static PyObject *exception_of(PyObject *given) {
 /* Raises ${exception} where the coroutine waits. What it yields then; at its end NULL without an exception. */
 static PyObject *throw_into(struct thread *thread, PyObject *exception, int *ended) {
   struct resume resume = {.thread = thread, .exception = exception, .fault = LUA_NOREF};
-  const int status = mf__call_in(thread->value.bridge, resume_body, &resume);
+  const int status = mf__call_in_by(&thread->value, resume_body, &resume);
   *ended = resume.ended;
   return status == 0 ? resume.result : NULL;
 }
@@ -331,7 +331,7 @@ static int alive_body(lua_State *L, void *data) {
 
 static int thread_bool(PyObject *self) {
   struct question question = {(struct thread *)self, 0};
-  return mf__call_in(question.thread->value.bridge, alive_body, &question) == 0 ? question.answer : -1;
+  return mf__call_in_by(&question.thread->value, alive_body, &question) == 0 ? question.answer : -1;
 }
 
 static void thread_dealloc(PyObject *self) {

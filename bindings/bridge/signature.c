@@ -78,7 +78,7 @@ static int add_parameters(PyObject *inspect, PyObject *parameters, PyObject *nam
 PyObject *mf__function_signature(PyObject *self, void *unused) {
   (void)unused;
   struct names names = {(mf__value *)self, NULL};
-  if (mf__call_in(names.function->bridge, names_body, &names) != 0) return NULL;
+  if (mf__call_in_by(names.function, names_body, &names) != 0) return NULL;
   PyObject *inspect = PyImport_ImportModule("inspect");
   PyObject *parameters = PyList_New(0), *signature = NULL;
   if (inspect != NULL && parameters != NULL && add_parameters(inspect, parameters, names.list) == 0)

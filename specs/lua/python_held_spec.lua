@@ -2,6 +2,7 @@
 -- meanwhile; and the call lets Lua go on elsewhere.
 local ffi = require "ffi"
 local mf = require "moonferry"
+local process = require "process"
 local hosted = require "hosted"
 local py = require "moonferry.python"
 local main, builtins = py.main, py.builtins
@@ -362,4 +363,55 @@ def again_and_again(function):
     main.done.set()
     thread.join()
   end)
+end)
+
+-- In a process of its own, where nothing else of Lua's is left in Python.
+describe("a Lua function that Python lets go of while it runs", function()
+  local CALLED = process.PRELUDE .. [=[
+py.exec [[
+import functools, signal
+
+class Partial(functools.partial):
+    pass
+def partial_of(function):
+    globals()["partial"] = Partial(function)
+def call_partial():
+    return partial(1)
+def forget_partial():
+    partial.__setstate__((int, (), {}, None))
+
+def handle_by(function):
+    signal.signal(signal.SIGUSR1, function)
+def call_handler():
+    signal.raise_signal(signal.SIGUSR1)
+def forget_handler():
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+]]
+local main = py.main
+local give, call, forget = main[GIVE], main[CALL], main[FORGET]
+local function let_go()
+  forget()
+  for _ = 1, 5 do py.collect() end -- what Python has dropped is given back
+end
+local function run(f)
+  give(f)
+  f = nil
+  collectgarbage()
+  collectgarbage()
+  local ok, result = pcall(call)
+  print(ok, (tostring(result):gsub(".*: ", "")))
+end
+run(function() let_go() error "mine" end)
+run(function() let_go() return { 1, { 2 } }, "two" end)
+]=]
+  local WAYS = { partial = "([1, [2]], 'two')", handler = "None" }
+
+  for name, result in pairs(WAYS) do
+    it("keeps what it was called by: " .. name, function()
+      local names = { GIVE = name == "partial" and "partial_of" or "handle_by", CALL = "call_" .. name,
+                      FORGET = "forget_" .. name }
+      local script = CALLED:gsub("%[([GCF][A-Z]+)%]", function(key) return '["' .. names[key] .. '"]' end)
+      assert.are.equal("false\tmine\ntrue\t" .. result .. "\n", process.runs(script))
+    end)
+  end
 end)
