@@ -160,8 +160,13 @@ static int fill_array(arrow_array *out, memory *of, int32_t axis, int64_t length
   return -1;
 }
 
+/* What a capsule of ours has, whoever has renamed it: what was taken out of it says so itself. */
+static void *content_of(PyObject *capsule) {
+  return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+}
+
 static void drop_schema(PyObject *capsule) {
-  arrow_schema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+  arrow_schema *schema = content_of(capsule);
   const aside exception = aside_begin();
   if (schema->release != NULL) schema->release(schema);
   aside_end(exception);
@@ -169,7 +174,7 @@ static void drop_schema(PyObject *capsule) {
 }
 
 static void drop_array(PyObject *capsule) {
-  arrow_device_array *array = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+  arrow_device_array *array = content_of(capsule);
   const aside exception = aside_begin();
   if (array->array.release != NULL) array->array.release(&array->array);
   aside_end(exception);
@@ -177,7 +182,7 @@ static void drop_array(PyObject *capsule) {
 }
 
 static void drop_stream(PyObject *capsule) {
-  arrow_stream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+  arrow_stream *stream = content_of(capsule);
   const aside exception = aside_begin();
   if (stream->release != NULL) stream->release(stream);
   aside_end(exception);

@@ -387,3 +387,25 @@ def test_a_stream_is_taken_once_and_released():
 def test_what_takes_structs_over_knows_three_kinds_of_them(arguments):
     with pytest.raises(TypeError):
         mf._core._arrow_taken(*arguments)
+
+
+CAPSULES = {
+    "of a type": lambda: mf.zeros((2, 2)).__arrow_c_schema__(),
+    "of an array": lambda: mf.zeros((2, 2)).__arrow_c_array__()[1],
+    "of an array of a device": lambda: mf.zeros((2, 2)).__arrow_c_device_array__()[1],
+    "of a type that came in": lambda: mf._core._arrow_taken(mf.zeros(2).__arrow_c_schema__(), 0),
+    "of an array that came in": lambda: mf._core._arrow_taken(mf.zeros(2).__arrow_c_array__()[1], 1),
+    "of a stream that came in": lambda: mf._core._arrow_taken(Streamed(mf.zeros(2)).__arrow_c_stream__(), 2),
+}
+
+
+@pytest.mark.parametrize("name", [b"used", None])
+@pytest.mark.parametrize("make", CAPSULES.values(), ids=CAPSULES)
+def test_a_capsule_of_another_name_still_gives_back_what_it_has(make, name):
+    """Arrow's structs say themselves whether they were taken out, not the name of their capsule."""
+    set_name = ctypes.pythonapi.PyCapsule_SetName
+    set_name.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    for _ in range(3):
+        capsule = make()
+        set_name(capsule, name)
+        del capsule
