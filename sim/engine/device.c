@@ -92,13 +92,15 @@ static size_t end_events(const sim_context *c) {
   return n;
 }
 
-/* What still lives of a context goes with it, as on a real device. */
+/* What still lives of a context goes with it, as on a real device; with a primary one, all that was allocated from the
+ * device's pools, too: the last release resets it (CUDA Driver API, cuDevicePrimaryCtxRelease). */
 void sim_context_end(sim_context *c) {
   char here[200];
   const sim_place now = sim_here();
   sim_context_drain(c);
   sim_module_end_all(c);
-  const size_t allocations = end_memory(c), streams = end_streams(c), events = end_events(c);
+  const size_t pooled = c->primary ? sim_pools_end(c->device, c) : 0;
+  const size_t allocations = end_memory(c) + pooled, streams = end_streams(c), events = end_events(c);
   if (allocations + streams + events > 0)
     sim_found(SIM_WARNING, "a context of device %d ends with %zu allocations, %zu streams and %zu events in it: %s",
               c->device->id, allocations, streams, events, sim_place_text(&now, here, sizeof here));
@@ -159,17 +161,13 @@ sim_status sim_primary_release(sim_device *d) {
     sim_found(SIM_MISUSE, "%s: the primary context of device %d is released once too often", sim_here().call, d->id);
     return SIM_BAD_CONTEXT;
   }
-  if (--d->retains > 0 || d->primary == NULL) return SIM_OK;
-  sim_context_end(d->primary);
-  d->primary = NULL;
+  if (--d->retains == 0) sim_primary_reset(d);
   return SIM_OK;
 }
 
 void sim_primary_reset(sim_device *d) {
   sim_context *c = d->primary;
   if (c == NULL) return;
-  sim_context_drain(c);
-  sim_pools_end(d, c);
   sim_context_end(c);
   d->primary = NULL;
 }

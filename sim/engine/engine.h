@@ -215,7 +215,7 @@ sim_status sim_pool_trim(sim_pool *p, size_t keep);
 sim_status sim_pool_alloc(sim_pool *p, sim_stream *s, size_t nbytes, uintptr_t *out);
 sim_status sim_pool_free(sim_stream *s, uintptr_t p);
 /* What other parts of the engine tell a pool. */
-void sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them */
+size_t sim_pools_end(sim_device *d, const sim_context *c); /* with what c allocated from them, which is counted */
 void sim_pool_freed(sim_alloc *a);                 /* the free has happened */
 void sim_pool_keep(sim_alloc *a, sim_op *death);   /* freed, by an operation or (NULL) at once */
 void sim_pools_shrink(const sim_device *d);        /* the host has waited for something on the device */

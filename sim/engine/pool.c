@@ -68,16 +68,19 @@ static void end_pool(sim_pool *p) {
   shrink(p, 0, is_freed);
 }
 
-void sim_pools_end(sim_device *d, const sim_context *c) {
+size_t sim_pools_end(sim_device *d, const sim_context *c) {
+  size_t n = 0;
   for (sim_alloc *a = sim_alloc_first(); a != NULL; a = a->after) {
     if (a->pool == NULL || a->ctx != c) continue;
     sim_alloc_end(a);
     sim_pool_keep(a, NULL);
     sim_pool_freed(a);
+    n++;
   }
   for (sim_pool *p = pools; p != NULL; p = p->next)
     if (p->o.live && p->device == d->id) end_pool(p);
   d->pool = d->default_pool = NULL;
+  return n;
 }
 
 /* Under some seeds a free happens before its call is over and the block is kept. */

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 __attribute__((no_sanitize("thread"))) static inline int real_mutex_lock(pthread_mutex_t *lock) {
@@ -14,6 +15,12 @@ __attribute__((no_sanitize("thread"))) static inline int real_mutex_lock(pthread
   void *function = found;
   memcpy(&real, &function, sizeof real);
   return real(lock);
+}
+
+/* Whether a call came from the library, not from a driver or the spec itself. */
+static inline bool is_the_librarys(const void *caller) {
+  Dl_info info;
+  return dladdr(caller, &info) != 0 && strstr(info.dli_fname, "libmoonferry") != NULL;
 }
 
 #endif

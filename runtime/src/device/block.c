@@ -234,18 +234,33 @@ bool mf__blocks_left(const mf__backend *backend, int32_t ordinal) {
   return b != NULL;
 }
 
-void mf__blocks_left_end(const mf__backend *backend, int32_t ordinal) {
+/* Takes those of the device out of the list. */
+static mf__block *take_left(const mf__backend *backend, int32_t ordinal) {
+  mf__block *taken = NULL;
   pthread_mutex_lock(&left_lock);
   for (mf__block **link = &left, *b; (b = *link) != NULL;) {
-    if (!left_on(b, backend, ordinal) || !mf__event_done(backend, ordinal, b->events[0].event)) {
+    if (!left_on(b, backend, ordinal)) {
       link = &b->next;
       continue;
     }
     *link = b->next;
-    drop_event(b, 0);
-    free(b);
+    b->next = taken;
+    taken = b;
   }
   pthread_mutex_unlock(&left_lock);
+  return taken;
+}
+
+/* To ask about an event is to enter the device, for which no lock may be held: a thread that has shut the device wants
+ * it. So the caller has the blocks, and is a holder meanwhile. */
+void mf__blocks_left_end(const mf__backend *backend, int32_t ordinal) {
+  mf__holders_add(backend, 1);
+  for (mf__block *b = take_left(backend, ordinal), *next; b != NULL; b = next) {
+    next = b->next;
+    if (mf__event_done(backend, ordinal, b->events[0].event)) drop_event(b, 0);
+    mf__block_leave(b);
+  }
+  mf__holders_add(backend, -1);
 }
 
 /* Nothing can be freed on another thread's stream, so that an event is recorded in its place. */

@@ -59,6 +59,8 @@ static inline bool mf__queue_is_elsewhere(const mf__queue *q) {
  * is a holder. */
 void mf__holders_add(const mf__backend *backend, int64_t delta);
 int64_t mf__holders(const mf__backend *backend);
+/* The same in 32 bits and, above these, how often it has changed. */
+uint64_t mf__holders_state(const mf__backend *backend);
 
 /* Driver calls on a device are made between enter and leave. A relaxed scope allows also the calls that a capture
  * elsewhere forbids: all but those that queue work on a stream. */

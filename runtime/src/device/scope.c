@@ -14,14 +14,19 @@ uint32_t mf__thread_number(void) {
   return mine;
 }
 
-static _Atomic int64_t holders[MF__NBACKENDS];
+static _Atomic uint64_t holders[MF__NBACKENDS];
 
 void mf__holders_add(const mf__backend *backend, int64_t delta) {
-  atomic_fetch_add_explicit(&holders[backend->index], delta, memory_order_acq_rel);
+  const uint64_t change = (UINT64_C(1) << 32) + (uint64_t)delta;
+  atomic_fetch_add_explicit(&holders[backend->index], change, memory_order_acq_rel);
+}
+
+uint64_t mf__holders_state(const mf__backend *backend) {
+  return atomic_load_explicit(&holders[backend->index], memory_order_acquire);
 }
 
 int64_t mf__holders(const mf__backend *backend) {
-  return atomic_load_explicit(&holders[backend->index], memory_order_acquire);
+  return (int64_t)(mf__holders_state(backend) & UINT32_MAX);
 }
 
 /* Between enter and leave */

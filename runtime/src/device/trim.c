@@ -45,11 +45,13 @@ static int trim_device(const mf__device *d, mf_error *err) {
   return d->space == MF__DEVICE ? trim_gpu(d, err) : trim_shared(d, err);
 }
 
-/* Memory that is in use has a record, which is a holder. */
+/* Memory that is in use has a record, which is a holder. Another thread may take kept memory meanwhile, which needs no
+ * entry: it is a holder before it does. */
 static bool is_unused(const mf__backend *backend, int32_t ordinal) {
-  return mf__holders(backend) == 0 && !mf__pools_cache(backend) && !mf__streams_exist(backend) &&
+  const uint64_t state = mf__holders_state(backend);
+  return (uint32_t)state == 0 && !mf__pools_cache(backend) && !mf__streams_exist(backend) &&
          !mf__blocks_left(backend, ordinal) && !mf__events_exist(backend, ordinal) &&
-         !mf__stage_exists(backend, ordinal);
+         !mf__stage_exists(backend, ordinal) && mf__holders_state(backend) == state;
 }
 
 static void forget_unused(const mf__backend *backend) {

@@ -42,6 +42,20 @@ static void a_reset_ends_all_that_a_device_had(void **state) {
   nothing_left();
 }
 
+/* As a reset does (CUDA Driver API, cuDevicePrimaryCtxRelease). */
+static void the_last_release_ends_it_as_well(void **state) {
+  (void)state;
+  const others o = make();
+  OK(cuCtxPopCurrent_v2(NULL));
+  OK(cuDevicePrimaryCtxRelease_v2(0));
+  found(SIM_WARNING, 1);
+  OK(cuDevicePrimaryCtxRetain(&contexts[0], 0));
+  OK(cuCtxPushCurrent_v2(contexts[0]));
+  FAILS(cuMemsetD8_v2(o.of_pool, 1, NBYTES), CUDA_ERROR_INVALID_VALUE);
+  found(SIM_STALE, 1);
+  nothing_left();
+}
+
 static void the_context_is_gone_for_all(void **state) {
   (void)state;
   CUcontext old = contexts[0], current = NULL;
@@ -112,5 +126,6 @@ static void a_release_too_many_is_one(void **state) {
   OK(cuCtxPushCurrent_v2(contexts[0]));
 }
 
-RUN(SPEC(a_reset_ends_all_that_a_device_had), SPEC(the_context_is_gone_for_all), SPEC(what_is_used_later_is_found),
+RUN(SPEC(a_reset_ends_all_that_a_device_had), SPEC(the_last_release_ends_it_as_well),
+    SPEC(the_context_is_gone_for_all), SPEC(what_is_used_later_is_found),
     SPEC(the_other_device_goes_on), SPEC(a_release_too_many_is_one))
