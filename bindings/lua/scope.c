@@ -36,16 +36,22 @@ static int scope_keep(lua_State *L) {
   return 0;
 }
 
+/* From here on nobody finds ${scope}, which has its objects still. */
+static void take_out(mf__state *state, const mf__scope *scope) {
+  mf__scope **link = &state->scopes;
+  while (*link != scope) link = &(*link)->next;
+  *link = scope->next;
+}
+
 /* scope_end(scope, outer or nil, survivor): closes all that was made in it, but for the survivor, if that is a Python
- * object: the outer scope has it then. What comes first each time, because letting go of it may run any code. */
+ * object: the outer scope has it then. What comes first each time, because letting go of it may run any code, which may
+ * close others, or end a scope of which it says that it is this one. */
 static int scope_end(lua_State *L) {
   mf__scope *scope = scope_at(L, 1);
   if (scope == NULL) return 0;
   hand_over(L, 3, scope, scope_at(L, 2));
+  take_out(mf__top->state, scope);
   while (scope->made != NULL) mf__close_ref(scope->made);
-  mf__scope **link = &mf__top->state->scopes;
-  while (*link != scope) link = &(*link)->next;
-  *link = scope->next;
   free(scope);
   return 0;
 }

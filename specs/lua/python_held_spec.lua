@@ -289,6 +289,28 @@ describe("scopes", function()
     guests.scope_end(open, ended, object)
     assert.are.equal(1, builtins.len(object))
   end)
+
+  it("end once, though a script says of another that it is the one which ends", function()
+    assert.are.equal("3\t3\n", process.runs(process.PRELUDE .. [=[
+local mf = require "moonferry"
+py.exec [[
+class Dies:
+    def __del__(self):
+        dies()
+]]
+local ending, deaths, ended = nil, 0, 0
+py.main.dies = function()
+  deaths = deaths + 1
+  mf.scope(function(inner) inner.guest = ending end)
+  ended = ended + 1
+end
+mf.scope(function(outer)
+  ending = outer.guest
+  for _ = 1, 3 do py.main.Dies() end
+end)
+print(deaths, ended)
+]=]))
+  end)
 end)
 
 describe("an error of CPython's own", function()
