@@ -258,6 +258,27 @@ def test_a_table_is_made_of_lists_of_values_and_pairs():
         _lua.arguments_of({})
 
 
+def test_a_table_has_what_came_before_its_lists_were_emptied_on_the_way():
+    class Empties:
+        """Lua asks for its weight when it crosses."""
+
+        @property
+        def nbytes(self):
+            values.clear()
+            pairs.clear()
+            return 5
+
+    lua, what = mf.Lua(), Empties()
+    values, pairs = [], [(what, object()), (1, 2), (3, 4)]
+    with pytest.raises(IndexError):
+        _lua.table(lua, values, pairs)
+    values, pairs = [Empties(), 2, 3], []
+    with pytest.raises(IndexError):
+        _lua.table(lua, values, pairs)
+    values, pairs = [], [(Empties(), [1] * 100)]
+    assert [value for _, value in _lua.table(lua, values, pairs).items()] == [[1] * 100]
+
+
 @pytest.mark.parametrize("limit", [-1, 2**64, 2**70])
 def test_a_limit_that_is_no_size_opens_no_state(limit):
     options = [None, "utf-8", b"", *[None] * 5, limit, False, False, False]

@@ -76,11 +76,18 @@ static PyObject *globals(PyObject *module, PyObject *state) {
   return result_of(state_argument(state), globals_body, &request);
 }
 
-static void put_pair(lua_State *L, int table, PyObject *key, PyObject *value) {
-  mf__key_to_lua(L, key);
+/* What the key's conversion runs may take the pair out of its list. */
+static void put_pair(lua_State *L, int table, PyObject *pair) {
+  if (pair == NULL) mf__raise(L);
+  if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) mf__fail(L, "an item of a mapping is no pair");
+  Py_IncRef(pair);
+  mf__hold(L, pair);
+  PyObject *value = PyTuple_GetItem(pair, 1);
+  mf__key_to_lua(L, PyTuple_GetItem(pair, 0));
   Py_IncRef(value);
   mf__to_lua(L, value);
   lua_rawset(L, table);
+  mf__drop();
 }
 
 /* ${object}: a list of values for 1 ... n; ${extra}: a list of (key, value). */
@@ -96,11 +103,7 @@ static int table_body(lua_State *L, void *data) {
     mf__to_lua(L, item);
     lua_rawseti(L, table, (int)i + 1);
   }
-  for (Py_ssize_t i = 0; i < pairs; i++) {
-    PyObject *pair = PyList_GetItem(request->extra, i);
-    if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) mf__fail(L, "an item of a mapping is no pair");
-    put_pair(L, table, PyTuple_GetItem(pair, 0), PyTuple_GetItem(pair, 1));
-  }
+  for (Py_ssize_t i = 0; i < pairs; i++) put_pair(L, table, PyList_GetItem(request->extra, i));
   request->result = mf__lua_object(L, table);
   return 0;
 }
