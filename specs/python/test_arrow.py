@@ -383,6 +383,40 @@ def test_a_stream_is_taken_once_and_released():
     assert several.released == 1 and given.released == 1
 
 
+class Fails(Streamed):
+    """A stream that fails behind what it has written, and has released that again."""
+
+    def __init__(self, *tensors, fails):
+        super().__init__(*tensors)
+        self.fails, self.reason = fails, ctypes.create_string_buffer(b"the disk is full")
+        kind = dict(_arrow._Stream._fields_)["get_last_error"]
+        self.last_error = kind(lambda stream: ctypes.addressof(self.reason))
+        self.stream.get_last_error = self.last_error
+
+    def undone(self, out):
+        release = ctypes.cast(out.contents.release, ctypes.c_void_p).value
+        out.contents.release(ctypes.addressof(out.contents))
+        out.contents.release = _arrow._RELEASE(release)
+        return 5
+
+    def give_schema(self, stream, out):
+        status = super().give_schema(stream, out)
+        return self.undone(out) if self.fails == "type" else status
+
+    def give_next(self, stream, out):
+        status = super().give_next(stream, out)
+        return self.undone(out) if self.fails == "array" and not self.left else status
+
+
+@pytest.mark.parametrize("fails", ["type", "array"])
+def test_what_a_call_of_a_stream_leaves_that_fails_is_nobodys(fails):
+    """Arrow says nothing of the struct then, so that it is not released either."""
+    given = Fails(mf.zeros(1), mf.zeros((2, 2)), fails=fails)
+    with pytest.raises(mf.ExchangeError, match="the disk is full"):
+        mf.from_arrow(given)
+    assert given.released == 1
+
+
 @pytest.mark.parametrize("arguments", [(), (None,), (None, 3), (None, -1), (None, "1"), (None, 0, 0)], ids=repr)
 def test_what_takes_structs_over_knows_three_kinds_of_them(arguments):
     with pytest.raises(TypeError):

@@ -95,6 +95,7 @@ def _chunk_of(stream, obj):
 
     def call(function, into):
         if function(ctypes.byref(stream), ctypes.byref(into)) != 0:
+            into.release = _RELEASE()  # whatever the failed call has left there, nobody gave it
             said = stream.get_last_error(ctypes.byref(stream))
             raise ExchangeError(
                 f"from_arrow: {(said or b'it gives no reason').decode(errors='replace')} ({_name(obj)})"
