@@ -157,3 +157,14 @@ def fresh_module():
     module = types.ModuleType("settings")
     module.limit, module.helper, module.__all__ = 1, helper, ["limit"]
     return module
+
+
+class Compiled:
+    """Like a function of Cython's, which has a type of its own."""
+
+    __code__ = helper.__code__
+    func_globals = {"SECRET": SECRET}
+    func_defaults = (SECRET,)
+
+    def __call__(self):
+        return SECRET

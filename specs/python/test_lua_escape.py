@@ -13,12 +13,14 @@ import operator
 import string
 from collections import UserString
 
+import numpy as np
 import pytest
 
 import moonferry as mf
 from escape_objects import (
     SECRET,
     Color,
+    Compiled,
     Holder,
     Label,
     Pair,
@@ -56,6 +58,9 @@ def is_there(got):
 ATTEMPTS = {
     # Functions and methods.
     "globals of a function": (lambda: helper, "return (...).__globals__.SECRET", "__globals__", is_secret),
+    "globals of a compiled function": (Compiled, "return (...).func_globals.SECRET", "func_globals", is_secret),
+    "defaults of a compiled function": (Compiled, "return (...).func_defaults[0]", "func_defaults", is_secret),
+    "globals of the class of such": (lambda: Compiled, "return (...).func_globals.SECRET", "func_globals", is_secret),
     "globals, through a lambda": (lambda: lambda: 0, "return (...).__globals__.SECRET", "__globals__", is_secret),
     "builtins of a function": (lambda: helper, "return (...).__globals__.__builtins__", "__globals__", is_there),
     "code of a function": (lambda: helper, "return (...).__code__.co_filename", "__code__", is_there),
@@ -285,6 +290,16 @@ def test_an_attempt_is_refused(name):
     assert str(caught.value) == f"a sandboxed script may not use the attribute {refused!r}"
 
 
+@pytest.mark.parametrize("function", [np.random.default_rng, np.random.Generator.random, np.zeros, len], ids=repr)
+def test_a_function_shows_nothing_whoever_compiled_it(function):
+    box = mf.Lua(sandbox=True)
+    for name in [*dir(function), "anything"]:
+        with pytest.raises(AttributeError, match="a sandboxed script may not use the attribute"):
+            box.execute("return (...)[select(2, ...)]", function, name)
+        with pytest.raises(AttributeError, match="a sandboxed script may not use the attribute"):
+            box.execute("(...)[select(2, ...)] = 1", function, name)
+
+
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_the_same_attempt_succeeds_without_a_sandbox(name):
     arguments, code, _, control = hand_in(name)
@@ -310,6 +325,7 @@ WRITES = {
         "draw.__code__",
         lambda o: o.__code__.co_argcount,
     ),
+    "field of a compiled function": (Compiled, "(...).limit = 9", "limit", has_limit_9),
     "field of partial": (lambda: functools.partial(len), "(...).limit = 9", "limit", has_limit_9),
     "raw __newindex": (
         lambda: fresh_class()(),
@@ -448,6 +464,7 @@ def test_what_an_exception_carries():
 
 # What is handed in can be used: the page promises nothing of these.
 HANDED = {
+    "a compiled function": (Compiled(), "return (...)()"),
     "getattr": (getattr, "return (...)(select(2, ...), '_private')"),
     "attrgetter": (operator.attrgetter("_private"), "return (...)(select(2, ...))"),
     "partial": (functools.partial(getattr, Thing(), "_private"), "return (...)()"),

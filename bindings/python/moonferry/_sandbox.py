@@ -51,6 +51,13 @@ def _is_of(obj: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(obj, kinds) or (isinstance(obj, type) and issubclass(obj, kinds))
 
 
+def _is_compiled(obj: Any) -> bool:
+    """Whether obj is a function of Cython or its like, or the class of those: they have what CPython's functions have,
+    by other names, too (func_globals), and are of none of its types."""
+    kind = obj if isinstance(obj, type) else type(obj)
+    return callable(obj) and any("__code__" in vars(base) for base in kind.__mro__)
+
+
 def _is_exported(module: types.ModuleType, name: str) -> bool:
     """Whether `from module import *` would give it, and it is no other package's module."""
     fields = vars(module)
@@ -82,7 +89,7 @@ def checked_name(obj: Any, name: Any, setting: bool, encoding: str, sealed: tupl
         text = name.decode(encoding) if isinstance(name, bytes) else str.__str__(name)
     except (TypeError, UnicodeError):
         text = None
-    allowed = text is not None and not _is_of(obj, (*_SEALED, *sealed)) and not _leads_out(obj, text)
-    if text is None or not allowed or (setting and isinstance(obj, (type, types.ModuleType))):
+    shut = _is_of(obj, (*_SEALED, *sealed)) or _is_compiled(obj)
+    if text is None or shut or _leads_out(obj, text) or (setting and isinstance(obj, (type, types.ModuleType))):
         raise AttributeError(f"a sandboxed script may not use the attribute {name if text is None else text!r}")
     return text
