@@ -117,8 +117,8 @@ struct mf__state {
   mf__memory *memory; /* or NULL */
   lua_Hook stop_hook; /* what ends a script (mf__stop_hook), where Lua is never compiled, so that hooks run; or NULL */
   atomic_int stop;    /* an interrupt was asked for: MF__STOP_... */
-  PyObject *reason;      /* the exception that it ends in, or NULL; */
-  PyObject *main_reason; /* on the main thread this one instead, where Ctrl-C came: mf__stopped */
+  PyObject *reason;      /* the exception that an interrupt ends in, or NULL */
+  PyObject *main_reason; /* what ends the main thread's calls instead, after Ctrl-C; or NULL (mf__stopped) */
   char *library;      /* how the names of the library's own Lua chunks begin; or NULL */
   int grace;          /* instructions that these still have to come to their end */
   void *raising;      /* what lua_thread.c's hook raises, as long as that is the state's hook */

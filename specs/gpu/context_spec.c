@@ -319,6 +319,63 @@ static void unknown_contexts_are_not_dropped(void **state) {
   assert_ptr_equal(driver_current(), pushed);
   assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
 }
+
+/* One that was popped goes back once: where its push fails and has pushed, where nobody says that it is there, and where
+ * it fails for good (then it takes the place of the one below). */
+static void a_popped_context_goes_back_once(void **state) {
+  static const struct {
+    const char *rules;
+    int push, lost; /* the call that has pushed although it fails, and how many contexts the caller has fewer */
+  } cases[] = {
+      {"cuCtxPushCurrent:999:once,cuCtxPushCurrent@2:999:once," UNKNOWN_TO_ENTER, 2, 0},
+      {"cuCtxPushCurrent:999:once,cuCtxGetCurrent@2:999:on", 0, 0},
+      {"cuCtxPushCurrent:999:on," UNKNOWN_TO_ENTER, 0, 1},
+  };
+  int (*at)(const char *, uint64_t, void (*)(void *), void *);
+  mf__entered before;
+  void *popped;
+  (void)state;
+  needs_devices(2);
+  needs_simulator();
+  *(void **)&at = driver_symbol("sim_at");
+  OK(gpu->enter(0, &before, &err));
+  void *const below = driver_current();
+  gpu->leave(&before);
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    assert_int_equal(driver_call("cuCtxPushCurrent_v2", below), 0);
+    void *const elsewhere = go_elsewhere();
+    pushed = elsewhere;
+    pushes = 1;
+    sim_ask_reset();
+    sim_ask_fail(cases[i].rules);
+    if (cases[i].push > 0) assert_int_equal(at("cuCtxPushCurrent", (uint64_t)cases[i].push, push_once_more, NULL), 0);
+    FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+    (void)at(NULL, 0, NULL, NULL);
+    sim_ask_reset();
+    assert_ptr_equal(driver_current(), elsewhere);
+    come_back();
+    assert_ptr_equal(driver_current(), cases[i].lost ? NULL : below);
+    if (!cases[i].lost) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
+    assert_null(driver_current());
+  }
+}
+
+/* Nothing else is asked of a device that cannot be had, and nothing is kept: the next use finds it. */
+static void a_device_that_is_not_had_says_so(void **state) {
+  mf__entered before;
+  (void)state;
+  needs_devices(1);
+  needs_simulator();
+  const int64_t retained = sim_ask_left("retains");
+  sim_ask_fail("cuDeviceGet:999:once");
+  FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
+  SAYS("cuDeviceGet answered 999");
+  sim_ask_reset();
+  assert_int_equal(sim_ask_left("retains"), retained);
+  assert_null(driver_current());
+  OK(gpu->enter(0, &before, &err));
+  gpu->leave(&before);
+}
 #endif
 
 /* Threads that enter at once, each on its own device, see their own. */
@@ -357,6 +414,9 @@ static void threads_have_their_own_device(void **state) {
 int main(void) {
 #define SPEC(name) cmocka_unit_test_teardown(name, forget_all)
   const struct CMUnitTest specs[] = {
+#if !IS_HIP
+      SPEC(a_device_that_is_not_had_says_so), /* the process's first use of it */
+#endif
       SPEC(the_callers_context_stays),
       SPEC(what_is_current_is_not_made_so),
       SPEC(a_failure_does_not_move_the_caller),
@@ -370,6 +430,7 @@ int main(void) {
       SPEC(the_context_is_restored_whatever_was_done),
       SPEC(of_no_context_none_is_popped),
       SPEC(unknown_contexts_are_not_dropped),
+      SPEC(a_popped_context_goes_back_once),
 #endif
       SPEC(threads_have_their_own_device),
   };
