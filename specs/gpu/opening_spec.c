@@ -81,6 +81,7 @@ static void the_oldest_driver_is_enough(void **state) {
   (void)state;
   needs_simulator_later();
   if (!IS_HIP) in_fork_with("SIM_DRIVER_VERSION=11030", use_everything);
+  if (!IS_HIP) in_fork_with("SIM_LEDGER=off SIM_MISSING=cuGetProcAddress", use_everything); /* the newer alone */
   if (IS_HIP) in_fork_with("SIM_LEDGER=off SIM_DRIVER_VERSION=60000000", use_everything);
   in_fork_with("SIM_LEDGER=off", use_everything);
 }
