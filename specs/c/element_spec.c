@@ -243,6 +243,23 @@ static void equal_as_numbers(void **state) {
   mf_tensor_release(c);
 }
 
+/* So many that tiles would compare them if they were numbers, and the two lie the other way round. */
+static void equal_bits_that_are_crossed(void **state) {
+  enum { SIDE = 64 };
+  static int32_t ours[SIDE][SIDE][4], theirs[SIDE][SIDE][4];
+  (void)state;
+  for (int i = 0; i < SIDE; i++)
+    for (int k = 0; k < SIDE; k++)
+      for (int lane = 0; lane < 4; lane++) ours[i][k][lane] = theirs[k][i][lane] = i * 1000 + k * 4 + lane;
+  mf_tensor *a = spec_wrap(ours, "int32x4", DIMS(SIDE, SIDE), NULL);
+  mf_tensor *b = spec_wrap(theirs, "int32x4", DIMS(SIDE, SIDE), (int64_t[]){1, SIDE});
+  assert_int_equal(equal(a, b), 1);
+  theirs[40][50][3]++;
+  assert_int_equal(equal(a, b), 0);
+  mf_tensor_release(a);
+  mf_tensor_release(b);
+}
+
 /* One bit of difference anywhere is seen, in any layout and dtype; a clone is equal. */
 static void equal_in_any_layout(void **state) {
   static const char *const dtypes[] = {"int8", "int4", "uint3", "float32x3", "handle64", "uint8x5", "int64",
@@ -404,6 +421,7 @@ int main(void) {
       SPEC(what_is_no_number),
       SPEC(scalars_are_checked),
       SPEC(equal_as_numbers),
+      SPEC(equal_bits_that_are_crossed),
       SPEC(equal_in_any_layout),
       SPEC(padding_does_not_count),
       SPEC(packed_and_padded),

@@ -141,7 +141,11 @@ describe("equal", function()
     assert.is_false(t:equal(t:astype("float64")))
     local nan = mf.full(1, 0 / 0)
     assert.is_false(nan:equal(nan))
-    assert.is_true(mf.tensor({ -0.0 }):equal(mf.zeros(1)))
+    for _, name in ipairs { "float64", "float32", "bfloat16", "float8_e5m2", "float6_e2m3fn", "float4_e2m1fn" } do
+      local zeros = mf.tensor({ 0, -0.0, 1 }, name)
+      assert.is_true(mf.tensor({ -0.0, 0, 1 }, name):equal(zeros), name)
+      assert.is_false(mf.tensor({ -0.0, 0, -1 }, name):equal(zeros), name)
+    end
     refuses("expected a tensor", t.equal, t, 1)
   end)
 end)
