@@ -1,6 +1,9 @@
 /* gl_return_spec.c: a mapped buffer of OpenGL's that goes out to another library and comes back in a struct of that
  * library's is known again, as memory of the pool's is (return_spec.c): both tensors have one record, so that the
  * unmapping waits for what is done to either, and both are over then. */
+#include <pthread.h>
+#include <sched.h>
+
 #include "gl_buffer.h"
 #include "passing.h"
 
@@ -62,7 +65,36 @@ static void an_earlier_mapping_is_not_found(void **state) {
   gl_delete(buffer);
 }
 
+/* What another thread did before the unmapping is seen behind it by who finds the tensor closed. */
+static int left_behind;
+
+static void *wait_until_closed(void *tensor) {
+  while (mf_tensor_is_valid(tensor)) (void)sched_yield();
+  left_behind++;
+  return NULL;
+}
+
+static void who_finds_it_closed_comes_behind_the_unmapping(void **state) {
+  (void)state;
+  const unsigned buffer = new_buffer(0);
+  mf_gl_buffer *b = opened(buffer, 0);
+  passing p;
+  pthread_t thread;
+  mf_tensor *u = back(&p, mapped(b, MF_STREAM_DEFAULT), MF_STREAM_DEFAULT);
+  assert_int_equal(pthread_create(&thread, NULL, wait_until_closed, u), 0);
+  left_behind = 1;
+  assert_int_equal(unmapped(b), 1);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(left_behind, 2);
+  mf_tensor_release(u);
+  OK(mf_gl_buffer_close(b, &err));
+  mf_releases_run();
+  assert_int_equal(p.deleted, 1);
+  gl_delete(buffer);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(the_unmapping_waits_for_either), SPEC(an_earlier_mapping_is_not_found)};
+  const struct CMUnitTest tests[] = {SPEC(the_unmapping_waits_for_either), SPEC(an_earlier_mapping_is_not_found),
+                                     SPEC(who_finds_it_closed_comes_behind_the_unmapping)};
   return RUN(tests);
 }

@@ -73,7 +73,7 @@ NOT_ASKED_ON_HOST = {f"{name}_spec" for name in "abi dtype layout seams".split()
 # Of large copies and casts, which take seconds: asked about these files alone.
 OF_LOOPS = "blocks.c cast.c copy.c shared_walk.c simd.c tiles.c workers.c".split()
 LOOPS = dict.fromkeys(("kernel_spec", "stream_spec"), OF_LOOPS)
-THREADED = "storm pairs pool_trim pool_forget order retire return transfer crew".split()
+THREADED = "storm pairs pool_trim pool_forget order retire return gl_return transfer crew".split()
 THREADED_ON_HOST = "fence fence_threads gl handover ring ring_fence threads workers".split()
 # What a simulated driver fails at, in turn, takes seconds: one driver's is asked, where a file is not the other's own.
 LONG = {"scenario": "cuda"}
