@@ -268,6 +268,29 @@ static void a_buffer_that_cannot_be_made_is_made_later(void **state) {
   close_scene(&s);
 }
 
+/* Nothing was queued: the next use waits for nothing. */
+static void a_copy_without_a_buffer_leaves_no_use(void **state) {
+  (void)state;
+  needs_simulator();
+  const mf_stream mine = stream_new(0), other = stream_new(0);
+  use_stream(0, mine);
+  scene s = open_scene();
+  use_stream(0, other);
+  mf_tensor *busy = create(gpu(0), NBYTES);
+  fill(busy, 1);
+  fail_from_now_on("cuMemHostAlloc", "hipHostMalloc", "once");
+  REFUSED(upload(&s, 1), MF_EDRIVER, "Host");
+  end_failures();
+  use_stream(0, mine);
+  OK(upload(&s, 2));
+  assert_int_equal(sim_ask_calls(named("cuStreamWaitEvent", "hipStreamWaitEvent")), 0);
+  mf_tensor_release(busy);
+  close_scene(&s);
+  use_stream(0, MF_STREAM_DEFAULT);
+  stream_end(0, mine);
+  stream_end(0, other);
+}
+
 /* They are pinned memory, and they are the device's. */
 static void either_trim_gives_them_back(void **state) {
   const DLDevice devices[] = {gpu(0), pinned()};
@@ -466,6 +489,7 @@ int main(void) {
       SPEC(each_call_of_an_upload_fails),
       SPEC(a_copy_that_cannot_begin_changes_nothing),
       SPEC(a_buffer_that_cannot_be_made_is_made_later),
+      SPEC(a_copy_without_a_buffer_leaves_no_use),
       SPEC(either_trim_gives_them_back),
       SPEC(a_trim_leaves_a_buffer_that_is_in_use),
       SPEC(buffers_of_the_next_device_keep_no_context),

@@ -113,7 +113,7 @@ int mf__move_bytes(const mf__queue *on, mf_tensor *dst, const mf_tensor *src, mf
   const bool up = to != NULL && to->backend == on->backend;
   const int64_t nbytes = mf_tensor_nbytes(dst);
   if (nbytes <= MF__SMALL_NBYTES) return move_small(on, dst, src, up, err);
-  mf__stage_job job = {up ? dst->dl.data : src->dl.data, nbytes, 1, up, up ? read_bytes : write_bytes,
-                       up ? src->dl.data : dst->dl.data, false};
+  mf__stage_job job = {.device = up ? dst->dl.data : src->dl.data, .nbytes = nbytes, .grain = 1, .to_device = up,
+                       .move = up ? read_bytes : write_bytes, .ctx = up ? src->dl.data : dst->dl.data};
   return mf__move_staged(on, &job, up ? dst : src, err);
 }

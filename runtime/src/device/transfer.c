@@ -140,11 +140,13 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   mf__plan p;
   mf__plan_make(&p, dst, src);
   host_part host = {NULL, (char *)p.src, p.size};
-  mf__stage_job job = {p.dst, p.width, 1, true, read_host, &host, false};
+  mf__stage_job job = {.device = p.dst, .nbytes = p.width, .grain = 1, .to_device = true, .move = read_host, .ctx = &host};
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, dst, err);
   if (mf__is_compact(&dst->dl)) {
     host.tensor = src;
-    job = (mf__stage_job){dst->dl.data, mf_tensor_nbytes(dst), p.size, true, read_host, &host, false};
+    job.device = dst->dl.data;
+    job.nbytes = mf_tensor_nbytes(dst);
+    job.grain = p.size;
     return mf__move_staged(on, &job, dst, err);
   }
   int rc = mf__temporary(src, MF__DEVICE, on, &arrived, err);
@@ -169,12 +171,14 @@ static int download_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *
   mf__plan p;
   mf__plan_make(&p, dst, src);
   host_part host = {NULL, p.dst, p.size};
-  mf__stage_job job = {(char *)p.src, p.width, 1, false, write_host, &host, false};
+  mf__stage_job job = {.device = (char *)p.src, .nbytes = p.width, .grain = 1, .move = write_host, .ctx = &host};
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, src, err);
   if (mf__walk_repeats(&dst->dl)) return download_repeated(on, dst, src, err);
   if (mf__is_compact(&src->dl)) {
     host.tensor = dst;
-    job = (mf__stage_job){src->dl.data, mf_tensor_nbytes(src), p.size, false, write_host, &host, false};
+    job.device = src->dl.data;
+    job.nbytes = mf_tensor_nbytes(src);
+    job.grain = p.size;
     return mf__move_staged(on, &job, src, err);
   }
   int rc = mf__temporary(src, MF__DEVICE, on, &packed, err);
