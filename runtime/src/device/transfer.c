@@ -140,7 +140,8 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   mf__plan p;
   mf__plan_make(&p, dst, src);
   host_part host = {NULL, (char *)p.src, p.size};
-  mf__stage_job job = {.device = p.dst, .nbytes = p.width, .grain = 1, .to_device = true, .move = read_host, .ctx = &host};
+  mf__stage_job job = {.device = p.dst, .nbytes = p.width, .grain = 1, .to_device = true, .move = read_host,
+                       .ctx = &host};
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, dst, err);
   if (mf__is_compact(&dst->dl)) {
     host.tensor = src;
