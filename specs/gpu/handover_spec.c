@@ -286,6 +286,18 @@ static void who_has_a_record_sees_what_the_last_one_entered(void **state) {
   end_thread(thread);
 }
 
+static void a_record_that_was_taken_back_takes_no_use(void **state) {
+  (void)state;
+  mf__usage use = write_use();
+  OK(mf__order_use(&on, &use, &err));
+  assert_true(mf__order_repeat(&on, &use));
+  atomic_store(&use.record->taken_back, true);
+  assert_false(mf__order_repeat(&on, &use));
+  FAILS(mf__order_use(&on, &use, &err), MF_ECLOSED);
+  atomic_store(&use.record->taken_back, false);
+  assert_true(mf__order_repeat(&on, &use));
+}
+
 static void *write_alone(void *unused) {
   (void)unused;
   mf__usage use = write_use();
@@ -459,6 +471,7 @@ int main(void) {
       cmocka_unit_test(who_has_a_graphics_resource_sees_what_the_last_one_did),
       SPEC(who_shuts_a_device_sees_what_was_done_inside),
       SPEC(who_has_a_record_sees_what_the_last_one_entered),
+      SPEC(a_record_that_was_taken_back_takes_no_use),
       SPEC(who_finds_a_sole_writer_sees_what_it_did),
       SPEC(who_sets_an_owner_sees_the_former_one),
       SPEC(who_finds_that_nothing_waits_sees_how_it_ended),
