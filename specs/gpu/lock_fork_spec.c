@@ -27,7 +27,7 @@ static mf_tensor *unused;
 static loan *lent, *waiting;
 static mf_stream first, second, third; /* ours, and another library's, of which the third is never a current one */
 static mf_gl_buffer *shared;
-static DLManagedTensorVersioned *given; /* one consumer is done and the other is not */
+static DLManagedTensorVersioned *given[2]; /* one consumer of each stream is done and the other is not */
 
 static DLManagedTensorVersioned *give(mf_tensor *t, mf_stream s) {
   DLManagedTensorVersioned *out;
@@ -56,7 +56,8 @@ static void inherit(void) {
     OK(mf_tensor_acquire(used[i], first, MF_READ, &err));
   }
   share();
-  given = give(used[0], second);
+  given[0] = give(used[0], second);
+  given[1] = give(used[1], third);
   waiting = loan_new();
   mf_tensor *t = import(waiting);
   write_on(t, second, 3);
@@ -65,7 +66,7 @@ static void inherit(void) {
 
 static void give_back(void) {
   (void)mf_gl_buffer_close(shared, NULL);
-  given->deleter(given);
+  for (int i = 0; i < 2; i++) given[i]->deleter(given[i]);
   for (int i = 0; i < 3; i++) mf_tensor_release(used[i]);
 }
 
