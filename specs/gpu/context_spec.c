@@ -325,7 +325,7 @@ static void unknown_contexts_are_not_dropped(void **state) {
 static void a_popped_context_goes_back_once(void **state) {
   static const struct {
     const char *rules;
-    int push, lost; /* the call that has pushed although it fails, and how many contexts the caller has fewer */
+    unsigned push, lost; /* the call that has pushed although it fails, and how many contexts the caller has fewer */
   } cases[] = {
       {"cuCtxPushCurrent:999:once,cuCtxPushCurrent@2:999:once," UNKNOWN_TO_ENTER, 2, 0},
       {"cuCtxPushCurrent:999:once,cuCtxGetCurrent@2:999:on", 0, 0},
@@ -348,7 +348,7 @@ static void a_popped_context_goes_back_once(void **state) {
     pushes = 1;
     sim_ask_reset();
     sim_ask_fail(cases[i].rules);
-    if (cases[i].push > 0) assert_int_equal(at("cuCtxPushCurrent", (uint64_t)cases[i].push, push_once_more, NULL), 0);
+    if (cases[i].push > 0) assert_int_equal(at("cuCtxPushCurrent", cases[i].push, push_once_more, NULL), 0);
     FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
     (void)at(NULL, 0, NULL, NULL);
     sim_ask_reset();
