@@ -320,8 +320,8 @@ static void unknown_contexts_are_not_dropped(void **state) {
   assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
 }
 
-/* One that was popped goes back once: where its push fails and has pushed, where nobody says that it is there, and where
- * it fails for good (then it takes the place of the one below). */
+/* One that was popped goes back once: where its push fails and has pushed, where nobody says that it is there, and
+ * where it fails for good (then it takes the place of the one below). */
 static void a_popped_context_goes_back_once(void **state) {
   static const struct {
     const char *rules;
