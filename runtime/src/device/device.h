@@ -356,10 +356,11 @@ typedef struct mf__region {
  * begins. */
 int mf__memory_create(size_t room, int64_t nbytes, const mf__place *place, void **data, mf__storage **out,
                       mf_error *err);
-/* Says that the memory of a tensor that was just wrapped is part of those bytes, which the driver has mapped for us. On
- * failure nothing has changed. */
-int mf__memory_own(mf_tensor *t, void *data, int64_t nbytes, mf_error *err);
-/* It is another's again, whoever has tensors of it. Once, by whoever has a reference to it. */
+/* Says that the memory of a tensor that was just wrapped is part of those bytes, which the driver has mapped for us; of
+ * memory that is known already it says nothing new. On failure the tensor is given back, and *t is NULL. */
+int mf__memory_own(mf_tensor **t, void *data, int64_t nbytes, mf_error *err);
+/* It is another's again, whoever has tensors of it. Called by one that has a reference, by one thread at a time; once
+ * more it does nothing. */
 void mf__memory_disown(mf_tensor *t);
 /* Does what mf__storage_adopt does, with a record where the memory is a driver's. */
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out, mf_error *err);

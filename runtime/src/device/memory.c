@@ -85,9 +85,9 @@ int mf_tensor_clone(const mf_tensor *t, mf_tensor **out, mf_error *err) {
 
 /* Taking over */
 
-int mf__memory_own(mf_tensor *t, void *data, int64_t nbytes, mf_error *err) {
+static int own(const mf_tensor *t, void *data, int64_t nbytes, mf_error *err) {
   mf__record *record = mf__tensor_record(t);
-  if (record == NULL) return MF_OK; /* without elements */
+  if (record == NULL || record->owned != NULL) return MF_OK; /* without elements; known already */
   mf__owned *o = mf__alloc(sizeof *o);
   if (o == NULL) return mf__fail(err, MF_ENOMEM, "no memory for %zu bytes", sizeof *o);
   *o = (mf__owned){.data = data, .nbytes = nbytes, .backend = record->backend};
@@ -101,10 +101,19 @@ int mf__memory_own(mf_tensor *t, void *data, int64_t nbytes, mf_error *err) {
   return MF_OK;
 }
 
+int mf__memory_own(mf_tensor **t, void *data, int64_t nbytes, mf_error *err) {
+  const int rc = own(*t, data, nbytes, err);
+  if (rc == MF_OK) return rc;
+  (void)mf_tensor_release_later(*t);
+  *t = NULL;
+  return rc;
+}
+
 void mf__memory_disown(mf_tensor *t) {
   mf__record *record = mf__tensor_record(t);
-  if (record != NULL && record->owned->data != NULL) mf__owned_remove(record->owned);
-  if (record != NULL) record->owned->data = NULL;
+  if (record == NULL || record->owned->data == NULL) return;
+  mf__owned_remove(record->owned);
+  record->owned->data = NULL;
 }
 
 int mf__memory_adopt(size_t room, const mf__region *memory, const mf__foreign *from, mf__storage **out,

@@ -64,15 +64,9 @@ static int wrap(const DLTensor *like, uint64_t nbytes, import *i, mf_tensor **ou
   DLTensor view = *like;
   view.data = i->memory.data;
   view.strides = NULL;
-  int rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);
-  if (rc != MF_OK) {
-    end_import(i);
-    return rc;
-  }
-  rc = mf__memory_own(*out, i->memory.data, (int64_t)nbytes, err);
-  if (rc == MF_OK) return rc;
-  (void)mf_tensor_release_later(*out);
-  *out = NULL;
+  const int rc = mf_tensor_wrap(&view, 0, end_import, i, out, err);
+  if (rc == MF_OK) return mf__memory_own(out, i->memory.data, (int64_t)nbytes, err);
+  end_import(i);
   return rc;
 }
 

@@ -71,11 +71,7 @@ static int wrap(const mf_gl_buffer *b, const DLTensor *like, void *data, size_t 
   if (rc != MF_OK) return rc;
   rc = mf_tensor_wrap(&view, flags, NULL, NULL, out, err);
   (void)mf_stream_swap(&view.device, before, NULL, NULL);
-  if (rc == MF_OK) rc = mf__memory_own(*out, data, (int64_t)nbytes, err);
-  if (rc == MF_OK || *out == NULL) return rc;
-  (void)mf_tensor_release_later(*out);
-  *out = NULL;
-  return rc;
+  return rc == MF_OK ? mf__memory_own(out, data, (int64_t)nbytes, err) : rc;
 }
 
 static int driver_map_inside(const mf_gl_buffer *b, void **data, size_t *nbytes, mf_error *err) {
