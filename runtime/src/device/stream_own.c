@@ -42,6 +42,13 @@ static own_stream *take_kept(const mf__device *device) {
   return s;
 }
 
+static void link_stream(own_stream *s) {
+  pthread_mutex_lock(&own_lock);
+  s->next = own_streams;
+  own_streams = s;
+  pthread_mutex_unlock(&own_lock);
+}
+
 /* Entries of the list outlive every tensor, so that they are no blocks of the ledger. */
 static int create_stream(const mf__device *device, own_stream **out, mf_error *err) {
   own_stream *s = mf__lasting_alloc(sizeof *s);
@@ -54,10 +61,7 @@ static int create_stream(const mf__device *device, own_stream **out, mf_error *e
     free(s);
     return rc;
   }
-  pthread_mutex_lock(&own_lock);
-  s->next = own_streams;
-  own_streams = s;
-  pthread_mutex_unlock(&own_lock);
+  link_stream(s);
   *out = s;
   return MF_OK;
 }
@@ -135,14 +139,24 @@ bool mf__streams_exist(const mf__backend *backend) {
   return s != NULL;
 }
 
+/* A capture would go with its stream, so that such a one stays. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal) {
   mf__scope scope;
-  own_stream *s;
+  own_stream *s, *captured = NULL;
   if (mf__holders(backend) != 0 || !backend->usable() || !mf__streams_exist(backend)) return;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   while ((s = unlink_kept(backend, ordinal)) != NULL) {
+    if (is_captured(s)) {
+      s->next = captured;
+      captured = s;
+      continue;
+    }
     (void)backend->stream_destroy(s->handle, NULL);
     free(s);
+  }
+  while ((s = captured) != NULL) {
+    captured = s->next;
+    link_stream(s);
   }
   mf__leave(&scope);
 }
