@@ -127,8 +127,9 @@ lua_State *mf__state_enter(mf__state *state) {
     }
     lua_pop(L, 1);
   }
-  if (may) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
   mf__state_leave(state, L);
+  /* Without the lock: up to CPython 3.11 making an exception may start a collection. */
+  if (may) PyErr_SetString(mf__lua_memory_error_type, "not enough memory");
   return NULL;
 }
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import moonferry as mf
+from moonferry import _lua
 
 CONVERSIONS = {
     "arguments of a Python function": lambda lua: lua.eval("function(f) return f(1, 2, 3) end")(lambda *a: a),
@@ -36,7 +37,7 @@ def on_another_thread(function):
     thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
     thread.start()
     thread.join(20)
-    return results
+    return [*results]  # those that came in time
 
 
 @pytest.mark.parametrize("what", CONVERSIONS)
@@ -80,6 +81,43 @@ def test_what_the_collector_runs_may_wait_for_a_thread_that_uses_the_state(colle
         CONVERSIONS[what](lua)
     gc.callbacks.remove(waits)
     assert results == [[2]] * len(results)
+
+
+def test_a_collection_that_comes_with_the_error_of_a_call_for_which_lua_has_no_memory_finds_the_state_free():
+    lua, results = mf.Lua(max_memory=10**7), []
+    work = lua.eval("function() return 1 end")
+
+    class Waits:
+        def __del__(self):
+            _lua.set_limit(lua, 10**8)
+            results.append(on_another_thread(work))
+
+    def calls():
+        before = gc.get_threshold()
+        gc.disable()
+        garbage = Waits()
+        garbage.itself = garbage
+        del garbage
+        gc.set_threshold(1, 10000, 10000)
+        try:
+            raise KeyError  # what is raised while another is handled is an object at once
+        except KeyError:
+            gc.enable()
+            try:
+                work()
+            except mf.LuaMemoryError:
+                return "refused"
+        finally:
+            gc.set_threshold(*before)
+
+    def callback():
+        _lua.set_limit(lua, 1)
+        assert on_another_thread(calls) == ["refused"]  # because a stack would have to be made
+        _lua.set_limit(lua, 10**8)
+
+    lua.eval("function(f) f() end")(callback)
+    gc.collect()
+    assert results == [[1]]
 
 
 CALLS = {
