@@ -8,6 +8,7 @@ A spec that draws examples runs twice: under a seed of its own, which never chan
 which specs/run sets to another number for each commit.
 """
 
+import codecs
 import gc
 import os
 import signal
@@ -161,3 +162,20 @@ def tvm():
 @pytest.fixture(scope="session")
 def ml_dtypes():
     return library("ml_dtypes")
+
+
+@pytest.fixture
+def on_encode():
+    """What is called as soon as a string gets to Lua in the encoding x-held: by the string, once."""
+    calls = {}
+
+    def encode(text, errors="strict"):
+        calls.pop(text, bool)()
+        return text.encode(), len(text)
+
+    codec = codecs.CodecInfo(encode, codecs.getdecoder("utf-8"), name="x-held")
+    search = {"x_held": codec, "x-held": codec}.get  # 3.15: as it is
+    codecs.register(search)
+    yield calls
+    if hasattr(codecs, "unregister"):  # before 3.10 an encoding stays for good
+        codecs.unregister(search)

@@ -400,27 +400,19 @@ def test_one_that_had_no_memory_for_what_it_gets_is_dead_for_lua_too(begun):
     assert ends == {("refused", True), ("refused", False), ("begun", True)}
 
 
-def test_a_coroutine_stays_until_it_has_waited_again_whoever_lets_go_of_it_meanwhile(lua):
+def test_a_coroutine_stays_until_it_has_waited_again_whoever_lets_go_of_it_meanwhile(on_encode):
     """itertools lets go of an iterator that fails inside of its own step; another then has its memory."""
-    others, fails = [], [False, True]
+    count = mf.Lua(encoding="x-held").eval("function() for i = 1, 3 do coroutine.yield(i) end end")
+    steps, others = itertools.islice(count.coroutine("first", "second"), 10), []
 
-    class First:
-        @property
-        def nbytes(self):
-            if fails:
-                with pytest.raises(KeyboardInterrupt):
-                    next(steps)
-                others.extend(count.coroutine(None) for _ in range(20))
-            return 5
+    def fail():
+        raise KeyboardInterrupt
 
-    class Second:
-        @property
-        def nbytes(self):
-            if fails.pop():
-                raise KeyboardInterrupt
-            return 5
+    def step_inside():
+        with pytest.raises(KeyboardInterrupt):
+            next(steps)
+        others.extend(count.coroutine(None) for _ in range(20))
 
-    count = lua.eval("function(o) for i = 1, 3 do coroutine.yield(i) end end")
-    steps = itertools.islice(count.coroutine(First(), Second()), 10)
+    on_encode.update(first=step_inside, second=fail)
     assert next(steps) == 1 and list(steps) == []
     assert [list(other) for other in others] == [[1, 2, 3]] * 20
