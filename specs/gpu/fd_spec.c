@@ -244,10 +244,71 @@ static void a_trim_behind_the_import(void **state) {
   close_memory();
 }
 
+/* Another thread imports the same memory, or knows the tensor's again, at each step of its end. */
+static int steps;
+static DLManagedTensorVersioned *given;
+static mf_tensor *theirs[2];
+
+static void *import_beside(void *fd) {
+  int64_t count = NBYTES;
+  const DLTensor like = bytes(&count);
+  mf_error e;
+  if (mf_tensor_from_fd(&like, (int)(intptr_t)fd, NBYTES, &theirs[0], &e) != MF_OK) theirs[0] = NULL;
+  if (given != NULL && mf_tensor_import(given, &theirs[1], &e) == MF_OK) given = NULL;
+  return NULL;
+}
+
+static void imports_at_its_step(void) {
+  pthread_t thread;
+  if (--steps != 0) return;
+  if (pthread_create(&thread, NULL, import_beside, (void *)(intptr_t)exported()) != 0) abort();
+  pthread_join(thread, NULL);
+}
+
+/* False where its end has fewer steps. */
+static bool ends_beside_an_import(int step, bool is_given, mf_stream s) {
+  mf_tensor *t = imported(exported());
+  fill_on(t, s, 4);
+  given = NULL;
+  if (is_given) OK(mf_tensor_export(t, 0, &given, &err));
+  steps = step;
+  when_entering = when_left = imports_at_its_step;
+  mf_tensor_release(t);
+  synchronize(0);
+  mf_releases_run();
+  when_entering = when_left = NULL;
+  if (given != NULL) given->deleter(given);
+  for (size_t i = 0; i < COUNT(theirs); i++) {
+    if (theirs[i] == NULL) continue;
+    fill_on(theirs[i], s, 5 + i);
+    expect_filled(theirs[i], 5 + (int)i);
+    mf_tensor_release(theirs[i]);
+    theirs[i] = NULL;
+  }
+  synchronize(0);
+  mf_releases_run();
+  return steps <= 0;
+}
+
+static void another_thread_imports_it_while_it_ends(void **state) {
+  (void)state;
+  open_memory();
+  const mf_stream s = stream_new(0);
+  for (int is_given = 0; is_given < 2; is_given++) {
+    int step = 1;
+    while (ends_beside_an_import(step, is_given != 0, s)) step++;
+    assert_true(step > 3);
+    assert_int_equal(sim_ask_findings(), 0);
+  }
+  stream_end(0, s);
+  close_memory();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(one_memory), SPEC(it_is_known_when_it_comes_back),
                                      SPEC(a_descriptor_may_be_0),
                                      SPEC(it_ends_after_its_work), SPEC(misuse), SPEC(each_failing_call),
-                                     SPEC(a_trim_behind_the_import)};
+                                     SPEC(a_trim_behind_the_import),
+                                     SPEC(another_thread_imports_it_while_it_ends)};
   return RUN(tests);
 }
