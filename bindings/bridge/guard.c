@@ -26,6 +26,7 @@ void mf__outside_begin(void) {
   mf__collections_go_on(mf__top);
   mf__top->turn = mf__lock_lend(state);
   mf__section_end(&mf__top->section);
+  mf__collections_catch_up();
 }
 
 /* Waits for ever, because this thread must not go on with its stack. Daemon threads end with the process. */

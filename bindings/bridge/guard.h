@@ -80,6 +80,9 @@ int mf__collections_find(void);
 void mf__collections_stop(mf__frame *frame);
 void mf__collections_go_on(const mf__frame *frame);
 
+/* Lets a collection come that is due, now and then. Outside. */
+void mf__collections_catch_up(void);
+
 /* Keeps ${object} until mf__drop or, after an error, until mf__enter gives it back. mf__hold (handle.h) is this for
  * what may be NULL with an exception. */
 void mf__keep(PyObject *object);

@@ -1,9 +1,11 @@
 """Python's collector, which must not run in the midst of the bridge's own code, and is the program's elsewhere."""
 
 import gc
+import operator
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -160,6 +162,26 @@ def test_a_call_leaves_no_references_to_what_says_how_the_collector_is():
     work(abs)
     after = [sys.getrefcount(value) for value in (True, False, None)]
     assert all(abs(now - then) < 1000 for now, then in zip(after, before)), (before, after)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a collection runs no more where an object is made")
+def test_garbage_that_is_made_in_the_bridge_alone_is_collected():
+    """Each function becomes an object of Python's, and nothing that is called makes one."""
+    lua = mf.Lua()
+    garbage = type("Garbage", (list,), {})()
+    garbage.append(garbage)
+    gone = weakref.ref(garbage)
+    work = lua.eval("function(f) for i = 1, 20000 do f(print, print) end end")
+    before = gc.get_threshold()
+    gc.disable()
+    del garbage
+    gc.set_threshold(100, 1, 1)
+    gc.enable()
+    try:
+        work(operator.is_)
+    finally:
+        gc.set_threshold(*before)
+    assert gone() is None
 
 
 def test_the_collector_is_on_for_threads_that_take_turns():
