@@ -259,6 +259,24 @@ static void sizes_around_edges(void **state) {
   }
 }
 
+/* So large that lines are written past the cache, and each row of the destination ends within one. */
+static void all_axes_turned(void **state) {
+  enum { A = 120, B = 140, C = 45 };
+  static int32_t from[C][B][A], to[A][B][C];
+  (void)state;
+  for (int c = 0; c < C; c++)
+    for (int b = 0; b < B; b++)
+      for (int a = 0; a < A; a++) from[c][b][a] = (c * B + b) * A + a;
+  mf_tensor *src = spec_wrap(from, "int32", DIMS(A, B, C), (int64_t[]){1, A, A * B});
+  mf_tensor *dst = spec_wrap(to, "int32", DIMS(A, B, C), NULL);
+  OK(mf_tensor_copy(dst, src, &spec_err));
+  for (int c = 0; c < C; c++)
+    for (int b = 0; b < B; b++)
+      for (int a = 0; a < A; a++) assert_int_equal(to[a][b][c], (c * B + b) * A + a);
+  mf_tensor_release(src);
+  mf_tensor_release(dst);
+}
+
 /* One element of more bytes than any block inside, repeated. */
 static void a_huge_element(void **state) {
   static unsigned char element[8 * 65535];
@@ -406,6 +424,7 @@ int main(void) {
       SPEC(a_large_overlap_of_compact_memory_needs_none),
       SPEC(nothing_behind_the_last_element_is_touched),
       SPEC(sizes_around_edges),
+      SPEC(all_axes_turned),
       SPEC(a_huge_element),
       SPEC(nothing_to_copy),
       SPEC(copy_refuses),
