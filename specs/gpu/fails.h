@@ -6,10 +6,10 @@
 
 #include "places.h"
 
-/* THIN: every second column. LEFT: the first half of each row. SLIDING: each row begins one element after the one
- * before, so that places repeat, and the last element to come to one stays. REPEATED, of MANY axes: turned, and the
- * first axis repeats. */
-typedef enum layout { FLAT, TURNED, THIN, LEFT, SLIDING, REPEATED } layout;
+/* THIN: every second column. LEFT: the first half of each row. BACK: each row from its end. SLIDING: each row begins one
+ * element after the one before, so that places repeat, and the last element to come to one stays. REPEATED, of MANY
+ * axes: turned, and the first axis repeats. */
+typedef enum layout { FLAT, TURNED, THIN, LEFT, BACK, SLIDING, REPEATED } layout;
 
 /* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
  * destination's order first. */
@@ -47,10 +47,13 @@ static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
   const mf_index left[] = {{.kind = MF_INDEX_ELLIPSIS},
                            {.kind = MF_INDEX_SLICE, .start = 0, .stop = shape[1], .step = 1}};
+  const mf_index back[] = {{.kind = MF_INDEX_ELLIPSIS},
+                           {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1}};
   mf_tensor *view;
   if (how == FLAT) return mf_tensor_retain(whole);
   if (how == TURNED) OK(mf_tensor_permute_dims(whole, NULL, 0, &view, &err));
   else if (how == LEFT) OK(mf_tensor_index(whole, left, 2, &view, &err));
+  else if (how == BACK) OK(mf_tensor_index(whole, back, 2, &view, &err));
   else OK(mf_tensor_index(whole, every_second, 2, &view, &err));
   return view;
 }
