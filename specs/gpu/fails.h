@@ -7,9 +7,10 @@
 #include "places.h"
 
 /* THIN: every second column. LEFT: the first half of each row. BACK: each row from its end. SLIDING: each row begins one
- * element after the one before, so that places repeat, and the last element to come to one stays. REPEATED, of MANY
- * axes: turned, and the first axis repeats. */
-typedef enum layout { FLAT, TURNED, THIN, LEFT, BACK, SLIDING, REPEATED } layout;
+ * element after the one before, so that places repeat, and the last element to come to one stays. HOPPING: of every second
+ * element, and each row begins three behind the one before: no axis has the places of both. REPEATED, of MANY axes:
+ * turned, and the first axis repeats. */
+typedef enum layout { FLAT, TURNED, THIN, LEFT, BACK, SLIDING, HOPPING, REPEATED } layout;
 
 /* So many axes that driver copies of two of them are too many: without a kernel, the host brings the elements into the
  * destination's order first. */
@@ -20,8 +21,8 @@ typedef struct both {
   mf_tensor *there, *here, *view_there, *view_here;
 } both;
 
-static mf_tensor *sliding_of(mf_tensor *whole, const int64_t *shape) {
-  int64_t strides[] = {1, 1};
+static mf_tensor *sliding_of(mf_tensor *whole, layout how, const int64_t *shape) {
+  int64_t strides[] = {how == HOPPING ? 3 : 1, how == HOPPING ? 2 : 1};
   DLTensor described = *mf_tensor_dltensor(whole);
   mf_tensor *view;
   described.shape = (int64_t *)(uintptr_t)shape;
@@ -41,7 +42,7 @@ static mf_tensor *repeated_of(mf_tensor *whole) {
 }
 
 static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
-  if (how == SLIDING) return sliding_of(whole, shape);
+  if (how == SLIDING || how == HOPPING) return sliding_of(whole, how, shape);
   if (how == REPEATED) return repeated_of(whole);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
@@ -64,9 +65,9 @@ static both both_open(const char *dtype, place at, layout how, const int64_t *sh
   for (int32_t i = 0; i < ndim; i++) whole[i] = ndim == MANY ? 2 : how == TURNED ? shape[1 - i] : shape[i];
   if (how == THIN || how == LEFT) whole[ndim - 1] *= 2;
   if (how == REPEATED) whole[ndim - 1] = 1;
-  if (how == SLIDING) {
+  if (how == SLIDING || how == HOPPING) {
     whole[0] = 1;
-    whole[1] = shape[0] + shape[1];
+    whole[1] = 3 * (shape[0] + shape[1]);
   }
   both b = {.here = random_host(dtype, ndim, whole)};
   b.there = at_place(b.here, at);

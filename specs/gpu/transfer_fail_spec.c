@@ -64,6 +64,7 @@ static const fill_case fills[] = {
     {"a fill of half bytes", "uint4", GPU0, FLAT, {3, 6}},
     {"a fill of three bits", "uint3", GPU0, FLAT, {3, 6}},
     {"a fill of sliding rows", "int16", GPU0, SLIDING, {5, 6}},
+    {"a fill of hopping rows", "int16", GPU0, HOPPING, {5, 6}},
     {"a fill on the next device", "float32", GPU1, THIN, {9, 5}},
 };
 
