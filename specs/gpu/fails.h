@@ -6,8 +6,8 @@
 
 #include "places.h"
 
-/* THIN: every second column. LEFT: the first half of each row. BACK: each row from its end. SLIDING: each row begins one
- * element after the one before, so that places repeat, and the last element to come to one stays. HOPPING: of every
+/* THIN: every second column. LEFT: the first half of each row. BACK: each row from its end. SLIDING: each row begins
+ * one element after the one before, so that places repeat, and the last element to come to one stays. HOPPING: of every
  * second element, and each row begins three behind the one before: no axis has the places of both. REPEATED, of MANY
  * axes: turned, and the first axis repeats. */
 typedef enum layout { FLAT, TURNED, THIN, LEFT, BACK, SLIDING, HOPPING, REPEATED } layout;
