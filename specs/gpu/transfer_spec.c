@@ -422,6 +422,27 @@ static void a_kernel_that_fails_is_told(void **state) {
   for (int i = 0; i < 4; i++) mf_tensor_release(all[i]);
 }
 
+/* A buffer, and a piece of what each helper moves, hold no whole number of them; both sides lie as they like. */
+static void elements_of_three_bytes_in_more_than_a_buffer(void **state) {
+  enum { ROWS = 1800, COLUMNS = 1700 };
+  const mf_index back[] = {{.kind = MF_INDEX_ELLIPSIS},
+                           {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1}};
+  mf_tensor *turned, *backwards;
+  int32_t same = 0;
+  (void)state;
+  mf_tensor *whole = random_host("uint8x3", 2, (int64_t[]){COLUMNS, ROWS});
+  mf_tensor *there = create_shaped(GPU0, "uint8x3", 2, (int64_t[]){ROWS, COLUMNS});
+  mf_tensor *here = create_shaped(CPU, "uint8x3", 2, (int64_t[]){ROWS, COLUMNS});
+  OK(mf_tensor_permute_dims(whole, NULL, 0, &turned, &err));
+  OK(mf_tensor_index(here, back, 2, &backwards, &err));
+  OK(mf_tensor_copy(there, turned, &err));
+  OK(mf_tensor_copy(backwards, there, &err));
+  OK(mf_tensor_equal(backwards, turned, &same, &err));
+  assert_int_equal(same, 1);
+  mf_tensor *const all[] = {turned, backwards, whole, there, here};
+  for (size_t i = 0; i < COUNT(all); i++) mf_tensor_release(all[i]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_STREAMS(threads_share_the_staging_buffers),
@@ -434,6 +455,7 @@ int main(void) {
       WITH_STREAMS(copies_between_devices_take_no_detour),
       WITH_STREAMS(large_copies_take_no_detour),
       WITH_STREAMS(large_copies_of_one_axis_that_lies_apart),
+      WITH_STREAMS(elements_of_three_bytes_in_more_than_a_buffer),
       WITH_STREAMS(many_rows_are_filled_by_kernels),
       WITH_STREAMS(many_bytes_of_aligned_rows_go_by_a_kernel),
       WITH_STREAMS(a_kernel_that_fails_is_told),

@@ -145,7 +145,6 @@ static int upload_large(const mf__queue *on, mf_tensor *dst, const mf_tensor *sr
   if (p.ndim == 0 && !p.repeats) return mf__move_staged(on, &job, dst, err);
   if (mf__is_compact(&dst->dl)) {
     host.tensor = src;
-    job.device = dst->dl.data;
     job.nbytes = mf_tensor_nbytes(dst);
     job.grain = p.size;
     return mf__move_staged(on, &job, dst, err);
