@@ -12,13 +12,13 @@ enum { NBYTES = 5000, MOST = 1000 };
 static _Thread_local bool trims; /* this thread, and is to be stopped */
 static int turn, locks;
 
-/* The other thread, which does the first before one lock and the second before the next. */
+/* The other thread, which does the first before one lock, the second before the next, and so on. */
 static struct {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
   bool runs, acted;
-  void (*first)(void), (*second)(void), (*act)(void);
+  void (*acts[3])(void), (*act)(void);
 } other = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *run_other(void *unused) {
@@ -51,7 +51,7 @@ __attribute__((visibility("default"), no_sanitize("thread"))) int pthread_mutex_
   if (trims && is_the_librarys(__builtin_return_address(0))) {
     trims = false;
     const int at = locks++ - turn;
-    if ((at == 0 || at == 1) && !other.runs) let_other(at == 0 ? other.first : other.second);
+    if (at >= 0 && at < 3 && !other.runs) let_other(other.acts[at]);
     trims = true;
   }
   return real_mutex_lock(lock);
@@ -97,12 +97,13 @@ static void leave_work(void) {
   OK(mf_pools_trim(0, &err));
 }
 
-static void each_lock(void (*first)(void), void (*second)(void), bool works) {
+static void each_lock(void (*first)(void), void (*second)(void), void (*third)(void), bool works) {
   bool was_last = false;
   needs_simulator();
   moment_init(&other.changed);
-  other.first = first;
-  other.second = second;
+  other.acts[0] = first;
+  other.acts[1] = second;
+  other.acts[2] = third;
   for (turn = 0; !was_last; turn++) {
     assert_true(turn < MOST);
     if (works) leave_work();
@@ -123,17 +124,23 @@ static void each_lock(void (*first)(void), void (*second)(void), bool works) {
 
 static void another_thread_takes_memory_that_it_gave_back(void **state) {
   (void)state;
-  each_lock(give_back, take, false);
+  each_lock(give_back, take, NULL, false);
+}
+
+static void another_thread_takes_memory_for_a_moment(void **state) {
+  (void)state;
+  each_lock(give_back, take, give_back, false);
 }
 
 static void another_thread_trims(void **state) {
   (void)state;
   alarm(HANGS_SECONDS);
-  each_lock(trim_as_well, NULL, true);
+  each_lock(trim_as_well, NULL, NULL, true);
   alarm(0);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(another_thread_takes_memory_that_it_gave_back), SPEC(another_thread_trims)};
+  const struct CMUnitTest tests[] = {SPEC(another_thread_takes_memory_that_it_gave_back),
+                                     SPEC(another_thread_takes_memory_for_a_moment), SPEC(another_thread_trims)};
   return RUN(tests);
 }
