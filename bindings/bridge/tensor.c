@@ -94,20 +94,28 @@ static int push_known(lua_State *L, const mf__bridge *bridge, const mf_tensor *t
   return 0;
 }
 
-/* Puts the Lua tensor at ${index} into the table, which is made when the first one crosses. */
-static void remember(lua_State *L, int index, const mf_tensor *tensor, int origin) {
+/* Makes the table when the first tensor crosses. Where Lua allocates it may run a finalizer, in which another one is
+ * that: its table stays. */
+static void make_table(lua_State *L) {
   mf__bridge *bridge = mf__top->bridge;
+  const int top = lua_gettop(L);
+  if (bridge->tensors != 0) return;
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_pushliteral(L, "_handle");
   if (bridge->tensors == 0) {
-    lua_pushliteral(L, "_handle");
     bridge->handle = mf__anchor(L, bridge->state);
-    lua_newtable(L);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "v");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
     bridge->tensors = mf__anchor(L, bridge->state);
   }
-  lua_rawgeti(L, LUA_REGISTRYINDEX, bridge->tensors);
+  lua_settop(L, top);
+}
+
+/* Puts the Lua tensor at ${index} into the table, which is there. No finalizer runs meanwhile. */
+static void remember(lua_State *L, int index, const mf_tensor *tensor, int origin) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, mf__top->bridge->tensors);
   lua_pushnumber(L, origin * (double)(uintptr_t)tensor);
   lua_pushvalue(L, index);
   lua_rawset(L, -3);
@@ -150,6 +158,7 @@ PyObject *mf__tensor_to_python(lua_State *L, int index, mf_tensor *tensor) {
   const mf_python_api *api = get_api();
   if (api == NULL) MF__OUTSIDE(api, import_api());
   if (api == NULL) mf__raise(L);
+  make_table(L);
   remember(L, index, tensor, FROM_LUA);
   if (handle_of(L, mf__top->bridge, index) != tensor) mf__fail(L, "the tensor was closed while it went to Python");
   PyObject *object = api->wrap(mf_tensor_retain(tensor));
@@ -197,6 +206,7 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   const mf_python_api *api = get_api();
   if (!found || !api->check(object)) return 0;
   if (!mf__crossing_ready(L)) return 0;
+  make_table(L);
   mf_tensor *tensor = api->retain(object);
   if (tensor == NULL) mf__raise(L);
   if (push_imported(L, mf__top->bridge, tensor)) {
@@ -208,6 +218,7 @@ int mf__tensor_to_lua(lua_State *L, PyObject *object) {
   void *box = (void *)(uintptr_t)lua_topointer(L, -1);
   lua_pop(L, 1);
   if (adopt(L, box, tensor) != 0) return lua_error(L);
+  if (push_imported(L, mf__top->bridge, tensor)) return 1; /* a finalizer was given it meanwhile */
   remember(L, lua_gettop(L), tensor, FROM_PYTHON);
   return 1;
 }

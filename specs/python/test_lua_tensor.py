@@ -299,3 +299,41 @@ def test_a_module_whose_loading_goes_on_stays_marked():
     assert lua.eval("package.loaded.zero") == 0
     with pytest.raises(mf.LuaError):
         lua.execute("debug.getregistry()._LOADED = nil error('x')")
+
+
+FINALIZED_AT = """
+local at, first, meanwhile = ...
+local count, kept = 0
+local function renew()
+  getmetatable(newproxy(true)).__gc = function()
+    count = count + 1
+    if count == at then kept = meanwhile() else renew() end
+  end
+end
+require "moonferry.crossing" -- which a finalizer cannot load
+collectgarbage("setpause", 0)
+collectgarbage("setstepmul", 1e6)
+collectgarbage()
+renew()
+local came = first()
+collectgarbage("setpause", 200)
+collectgarbage("setstepmul", 200)
+return count, kept == nil or rawequal(kept, meanwhile()), rawequal(came, first())
+"""
+
+
+def crosses_at(point, first, meanwhile):
+    """The first tensor of a state crosses, and in a finalizer at that point, where Lua allocates, another one."""
+    count, is_known, is_same = mf.Lua().execute(FINALIZED_AT, point, lambda: first, lambda: meanwhile)
+    assert is_known and is_same, point
+    return count
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_finalizer_gets_a_tensor_while_the_first_one_crosses(same):
+    first = mf.zeros(3)
+    meanwhile = first if same else mf.zeros(4)
+    last = crosses_at(-1, first, meanwhile)
+    assert last > 5
+    for point in range(1, last + 1):
+        crosses_at(point, first, meanwhile)
