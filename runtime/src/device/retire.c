@@ -13,10 +13,19 @@
 
 enum { RECORDS_PER_POLL = 4, MAX_TRIES = 2 };
 
+/* One thread that looks, and has one record after the other out of the list meanwhile. */
+typedef struct look {
+  struct look *next;
+  uint64_t number; /* later ones have higher numbers */
+  uint32_t thread;
+} look;
+
 typedef struct waiting_list {
   pthread_mutex_t lock;
   mf__record *first;
   mf__record *last;
+  look *looks;
+  uint64_t last_look; /* its number */
   _Atomic int64_t count; /* those included that a thread is just looking at, or ending */
 } waiting_list;
 
@@ -68,6 +77,41 @@ static mf__record *pop(waiting_list *l) {
   return a;
 }
 
+/* Looks */
+
+static void look_begin(waiting_list *l, look *mine) {
+  pthread_mutex_lock(&l->lock);
+  *mine = (look){.next = l->looks, .number = ++l->last_look, .thread = mf__thread_number()};
+  l->looks = mine;
+  pthread_mutex_unlock(&l->lock);
+}
+
+static void look_end(waiting_list *l, const look *mine) {
+  pthread_mutex_lock(&l->lock);
+  look **at = &l->looks;
+  while (*at != mine) at = &(*at)->next;
+  *at = mine->next;
+  pthread_mutex_unlock(&l->lock);
+}
+
+/* Whether another thread is in a look that began by then. */
+static bool is_looked_at(waiting_list *l, uint64_t until) {
+  const uint32_t me = mf__thread_number();
+  pthread_mutex_lock(&l->lock);
+  const look *other = l->looks;
+  while (other != NULL && (other->number > until || other->thread == me)) other = other->next;
+  pthread_mutex_unlock(&l->lock);
+  return other != NULL;
+}
+
+/* Waits until all looks have ended that other threads are in: a few driver calls each. */
+static void looks_await(waiting_list *l) {
+  pthread_mutex_lock(&l->lock);
+  const uint64_t until = l->last_look;
+  pthread_mutex_unlock(&l->lock);
+  while (is_looked_at(l, until)) mf__nap(20000);
+}
+
 /* One record */
 
 /* Records an event for an entry that has none, unless its work is known to be done without one. */
@@ -92,9 +136,12 @@ static bool is_done(mf__record *a, bool wait) {
   return a->count == 0;
 }
 
-/* Ends those of the first n records in the list whose work is done. */
+/* Ends those of the first n records in the list whose work is done. Who waits for events may do so for as long as the
+ * work of another device takes, and is not awaited. */
 static void poll_list(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
+  look mine;
+  if (!wait) look_begin(l, &mine);
   for (mf__record *a; n > 0 && (a = pop(l)) != NULL; n--) {
     if (!is_done(a, wait)) {
       push(l, a);
@@ -103,6 +150,7 @@ static void poll_list(const mf__backend *backend, int64_t n, bool wait) {
     a->finish(a->ctx);
     atomic_fetch_sub_explicit(&l->count, 1, memory_order_release);
   }
+  if (!wait) look_end(l, &mine);
 }
 
 /* That nothing waits is news of the thread that ended the last one, and comes behind all that it did for that. */
@@ -137,8 +185,13 @@ static void poll_all(const mf__backend *backend, bool wait) {
   if (mf__retire_waits(backend)) poll_list(backend, all, wait);
 }
 
+/* What another thread has out of the list is not found there. Who began to look before may not have seen what is done
+ * by now, and puts it back; who began later ends it. */
 void mf__retire_drain(const mf__backend *backend) {
+  if (!mf__retire_waits(backend)) return;
+  looks_await(list_of(backend));
   poll_all(backend, false);
+  looks_await(list_of(backend));
 }
 
 void mf__retire_wait(const mf__backend *backend) {
