@@ -131,16 +131,28 @@ int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *eve
   return rc;
 }
 
+/* Records an event in a queue that was found to be in ${capture} (0: in none). Another thread may have begun another
+ * one since, which then has the record: no driver ever tells whether such an event is done, and who waits for it becomes
+ * a part of that capture. The record itself does a capture no harm. The legacy stream is never captured. */
+static int record_in(uint64_t capture, const mf__queue *named, void *event, mf_error *err) {
+  uint64_t now = capture;
+  int rc = named->backend->event_record(event, named->stream, err);
+  if (rc == MF_OK && named->stream != MF_STREAM_DEFAULT) rc = named->backend->stream_capture(named->stream, &now, err);
+  if (rc != MF_OK || now == capture) return rc;
+  return mf__fail(err, MF_ECAPTURE, "a capture of stream 0x%llx of %s:%d began or ended just as an event was recorded",
+                  (unsigned long long)named->stream, named->backend->name, named->ordinal);
+}
+
 int mf__queue_record_event(const mf__queue *q, void **event, uint64_t *name, mf_error *err) {
-  const mf_stream stream = mf__queue_named(q).stream;
+  const mf__queue named = mf__queue_named(q);
   mf__scope scope;
   int rc = mf__event_take(q->backend, q->ordinal, event, err);
   if (rc != MF_OK) return rc;
   rc = mf__enter(&scope, q->backend, q->ordinal, err);
   if (rc == MF_OK) {
     rc = mf__capture_refuse_inside(q, "others cannot wait for what it has to do", err);
-    if (rc == MF_OK) rc = q->backend->event_record(*event, stream, err);
-    if (rc == MF_OK && name != NULL) *name = q->backend->stream_name(stream);
+    if (rc == MF_OK) rc = record_in(0, &named, *event, err);
+    if (rc == MF_OK && name != NULL) *name = q->backend->stream_name(named.stream);
     mf__leave(&scope);
   }
   if (rc == MF_OK) return rc;
@@ -228,16 +240,17 @@ static int refuse_mixture(const mf__queue *captured, const mf__queue *other, mf_
                   (unsigned long long)other->stream, other->backend->name, other->ordinal);
 }
 
-/* *needed becomes false where the other's work is done, which is all that a capture can wait for. */
-static int check_captures(const mf__queue *on, const mf__queue *other, bool *needed, mf_error *err) {
+/* *needed becomes false where the other's work is done, which is all that a capture can wait for; else both are in
+ * ${capture}. */
+static int check_captures(const mf__queue *on, const mf__queue *other, uint64_t *capture, bool *needed, mf_error *err) {
   const mf__queue named = mf__queue_named(other);
-  uint64_t mine, theirs;
+  uint64_t mine;
   bool done;
   *needed = true;
   int rc = mf__capture_of(on, &mine, err);
-  if (rc == MF_OK) rc = mf__capture_of(&named, &theirs, err);
-  if (rc != MF_OK || mine == theirs) return rc;
-  if (theirs != 0) return refuse_mixture(other, on, err);
+  if (rc == MF_OK) rc = mf__capture_of(&named, capture, err);
+  if (rc != MF_OK || mine == *capture) return rc;
+  if (*capture != 0) return refuse_mixture(other, on, err);
   rc = is_done(other, &done, err);
   if (rc == MF_OK && !done) rc = refuse_mixture(on, other, err);
   *needed = false;
@@ -247,10 +260,11 @@ static int check_captures(const mf__queue *on, const mf__queue *other, bool *nee
 /* Asks about captures last, because another thread may begin one while an event is made. */
 static int wait_by(void *event, const mf__queue *on, const mf__queue *other, mf_error *err) {
   const mf__queue named = mf__queue_named(other);
+  uint64_t capture;
   bool needed;
-  int rc = check_captures(on, other, &needed, err);
+  int rc = check_captures(on, other, &capture, &needed, err);
   if (rc != MF_OK || !needed) return rc;
-  MF__CALL(rc, mf__enter, named.backend, named.ordinal, err, named.backend->event_record(event, named.stream, err));
+  MF__CALL(rc, mf__enter, named.backend, named.ordinal, err, record_in(capture, &named, event, err));
   /* A wait is for the last record of the event at the time of the call, so that the event may be recorded anew at once
    * (CUDA Driver API, Event Management, cuEventRecord). */
   return rc == MF_OK ? wait_at(on, event, err) : rc;

@@ -202,7 +202,9 @@ static void crew_end(crew *c) {
 /* Queues a copy between the buffer and a part of the device's side, and the event behind it. A copy that fails may have
  * been queued all the same: the call may return the error of earlier work (CUDA Driver API, cuMemcpyAsync, notes). The
  * host's part, and the wait for a buffer, take a while, in which another thread may begin a capture: its graph would
- * use the buffer, which is another copy's by then. */
+ * use the buffer, which is another copy's by then. One that began since it was asked about has the copy, or the event
+ * alone, which then never tells that it is done: the wait for the stream breaks it, and only one for the device frees
+ * the buffer. */
 static int buffer_queue(const mf__queue *on, mf__stage_job *job, buffer *b, int64_t at, int64_t n, mf_error *err) {
   char *const device = job->device + at;
   const mf__block_copy part = {
@@ -212,6 +214,7 @@ static int buffer_queue(const mf__queue *on, mf__stage_job *job, buffer *b, int6
   job->queued = true;
   rc = on->backend->copy(&part, on->stream, err);
   if (rc == MF_OK) rc = on->backend->event_record(b->event, on->stream, err);
+  if (rc == MF_OK) rc = mf__capture_refuse_inside(on, "this copy of pageable memory cannot take part", err);
   b->queued = rc == MF_OK;
   if (rc != MF_OK && on->backend->stream_synchronize(on->stream, NULL) != MF_OK) {
     b->lost = true;
