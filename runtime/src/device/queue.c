@@ -132,8 +132,8 @@ int mf__event_synchronize(const mf__backend *backend, int32_t ordinal, void *eve
 }
 
 /* Records an event in a queue that was found to be in ${capture} (0: in none). Another thread may have begun another
- * one since, which then has the record: no driver ever tells whether such an event is done, and who waits for it becomes
- * a part of that capture. The record itself does a capture no harm. The legacy stream is never captured. */
+ * one since, which then has the record: no driver ever tells whether such an event is done, and who waits for it
+ * becomes a part of that capture. The record itself does a capture no harm. The legacy stream is never captured. */
 static int record_in(uint64_t capture, const mf__queue *named, void *event, mf_error *err) {
   uint64_t now = capture;
   int rc = named->backend->event_record(event, named->stream, err);
