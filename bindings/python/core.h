@@ -235,6 +235,7 @@ typedef struct core_ring {
 extern PyType_Spec core_ring_spec;
 PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 PyObject *core_ring_from_handle(PyObject *type, PyObject *obj);
+void core_ring_release(mf_ring *ring);
 
 /* graphics.c */
 int core_fence_of(PyObject *obj, const mf_fence **out);

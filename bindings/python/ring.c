@@ -34,13 +34,6 @@ static int ring_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* Runs deleters, release callbacks and what fences have, while an exception may be on its way. */
-static void release_quietly(mf_ring *ring) {
-  const aside exception = aside_begin();
-  mf_ring_release(ring);
-  aside_end(exception);
-}
-
 /* The C ring goes last: release callbacks may run then. */
 static int ring_clear(PyObject *self) {
   core_ring *r = as_ring(self);
@@ -51,7 +44,7 @@ static int ring_clear(PyObject *self) {
   Py_CLEAR(r->stale);
   Py_CLEAR(r->fresh);
   Py_CLEAR(r->slots);
-  release_quietly(ring);
+  core_ring_release(ring);
   return 0;
 }
 
@@ -114,7 +107,7 @@ static int wait_for_slot(core_ring *self, PyObject *timeout, int64_t ns, int32_t
       PyEval_RestoreThread(saved);
       if (rc == MF_ETIMEOUT && PyErr_CheckSignals() < 0) break;
     }
-    release_quietly(ring);
+    core_ring_release(ring);
     if (PyErr_Occurred()) return rc;
   }
   if (rc == MF_ETIMEOUT) PyErr_Format(PyExc_TimeoutError, "timeout is %R s: %s", timeout, err.message);

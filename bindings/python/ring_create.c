@@ -21,11 +21,18 @@ static PyObject *answers(PyObject *slots, PyObject *word) {
   return all;
 }
 
+/* Runs deleters, release callbacks and what fences have, while an exception may be on its way. */
+void core_ring_release(mf_ring *ring) {
+  const aside exception = aside_begin();
+  mf_ring_release(ring);
+  aside_end(exception);
+}
+
 /* Takes the reference to ${ring} over; ${slots} stays the caller's. */
 static PyObject *ring_new(PyTypeObject *type, mf_ring *ring, PyObject *slots) {
   core_ring *self = PyObject_GC_New(core_ring, type);
   if (self == NULL) {
-    mf_ring_release(ring);
+    core_ring_release(ring);
     return NULL;
   }
   Py_INCREF(slots);
@@ -115,6 +122,16 @@ PyObject *core_ring_create(PyTypeObject *type, PyObject *args, PyObject *kwargs)
   return self;
 }
 
+static PyObject *slots_of(core_state *state, const mf_ring *ring) {
+  PyObject *slots = PyTuple_New(mf_ring_count(ring));
+  for (int32_t i = 0; slots != NULL && i < mf_ring_count(ring); i++) {
+    PyObject *t = core_tensor_new(state, mf_tensor_retain(mf_ring_slot(ring, i)));
+    if (t == NULL) Py_CLEAR(slots);
+    else PyTuple_SET_ITEM(slots, i, t);
+  }
+  return slots;
+}
+
 /* No system has memory below it. */
 #define FIRST_ADDRESS 4096
 
@@ -125,16 +142,13 @@ PyObject *core_ring_from_handle(PyObject *type, PyObject *obj) {
     PyErr_Format(PyExc_ValueError, "handle is %lld; the address of an mf_ring expected", (long long)address);
     return NULL;
   }
-  mf_ring *ring = (mf_ring *)(intptr_t)address;
-  core_state *state = PyType_GetModuleState((PyTypeObject *)type);
-  PyObject *slots = PyTuple_New(mf_ring_count(ring));
-  for (int32_t i = 0; slots != NULL && i < mf_ring_count(ring); i++) {
-    PyObject *t = core_tensor_new(state, mf_tensor_retain(mf_ring_slot(ring, i)));
-    if (t == NULL) Py_CLEAR(slots);
-    else PyTuple_SET_ITEM(slots, i, t);
+  mf_ring *ring = mf_ring_retain((mf_ring *)(intptr_t)address); /* a finalizer may close whose it is meanwhile */
+  PyObject *slots = slots_of(PyType_GetModuleState((PyTypeObject *)type), ring);
+  if (slots == NULL) {
+    core_ring_release(ring);
+    return NULL;
   }
-  if (slots == NULL) return NULL;
-  PyObject *self = ring_new((PyTypeObject *)type, mf_ring_retain(ring), slots);
+  PyObject *self = ring_new((PyTypeObject *)type, ring, slots);
   Py_DECREF(slots);
   return self;
 }

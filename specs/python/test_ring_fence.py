@@ -164,3 +164,28 @@ def test_a_ring_of_a_handle_for_which_memory_ends():
     del made, living
     gc.collect()
     assert mf.ledger() == before
+
+
+def test_a_finalizer_closes_the_ring_whose_handle_is_taken():
+    """Before CPython 3.12 the collector runs where anything is allocated; of short tuples that died some are kept."""
+    slots = 64
+    ring, make, threshold = mf.Ring(2, slots=slots), mf.Ring.from_handle, gc.get_threshold()
+    handle, closed = ring.handle, []
+
+    class Closes:
+        def __del__(self):
+            ring.close()
+            closed.append(True)
+
+    gc.collect()
+    closes = Closes()
+    closes.itself = closes
+    del closes
+    gc.set_threshold(1)
+    try:
+        made = make(handle)
+    finally:
+        gc.set_threshold(*threshold)
+    assert [t.shape for t in made.slots] == [(2,)] * slots
+    gc.collect()
+    assert closed == [True]
