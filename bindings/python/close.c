@@ -10,7 +10,7 @@ int core_refuse_closed(void) {
   return -1;
 }
 
-/* The last reference to imported memory runs its producer's deleter, which may run Python code. */
+/* Each release may run Python code: the deleter of imported memory, or of some that became due before. */
 void core_release_quietly(mf_tensor *t) {
   if (!PyErr_Occurred()) {
     mf_tensor_release(t);

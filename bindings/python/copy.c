@@ -33,7 +33,7 @@ static PyObject *clone_watched(PyObject *self, PyObject *progress) {
     return NULL;
   }
   if (core_copy_watched(state, out, core_handle(self), progress) == 0) return core_tensor_new(state, out);
-  mf_tensor_release(out);
+  core_release_quietly(out);
   return NULL;
 }
 

@@ -112,13 +112,13 @@ static PyObject *refuse(PyObject *self, const mf_error *err) {
 
 static PyObject *capsule_of(DLManagedTensorVersioned *managed) {
   PyObject *capsule = PyCapsule_New(managed, VERSIONED, drop_versioned);
-  if (capsule == NULL) managed->deleter(managed);
+  if (capsule == NULL) delete_quietly(managed, NULL);
   return capsule;
 }
 
 static PyObject *capsule_of_legacy(DLManagedTensor *managed) {
   PyObject *capsule = PyCapsule_New(managed, LEGACY, drop_legacy);
-  if (capsule == NULL) managed->deleter(managed);
+  if (capsule == NULL) delete_quietly(NULL, managed);
   return capsule;
 }
 
@@ -164,7 +164,7 @@ static __attribute__((noinline, cold)) PyObject *legacy_capsule_of_readonly(PyOb
   if (by_jax == 0) return plain_legacy_capsule(self, t);
   if (core_unlock(t, &unlocked, &err) != MF_OK) return refuse(self, &err);
   PyObject *capsule = plain_legacy_capsule(self, unlocked);
-  mf_tensor_release(unlocked);
+  core_release_quietly(unlocked);
   return capsule;
 }
 
@@ -179,7 +179,7 @@ static PyObject *copied_capsule(PyObject *self, bool versioned) {
   if (core_clone(core_handle(self), &copy, &err) != MF_OK) return refuse(self, &err);
   PyObject *capsule =
       versioned ? versioned_capsule(self, copy, DLPACK_FLAG_BITMASK_IS_COPIED) : legacy_capsule(self, copy);
-  mf_tensor_release(copy);
+  core_release_quietly(copy);
   return capsule;
 }
 

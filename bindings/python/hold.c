@@ -97,7 +97,7 @@ static PyObject *copy_buffer(core_state *state, Py_buffer *buffer, const DLTenso
   }
   void *data = mf_tensor_dltensor(t)->data;
   if (buffer->len == 0 || PyBuffer_ToContiguous(data, buffer, buffer->len, 'C') == 0) return core_tensor_new(state, t);
-  mf_tensor_release(t);
+  core_release_quietly(t);
   return NULL;
 }
 

@@ -233,7 +233,7 @@ static int copy_broadcast(core_state *state, mf_tensor *target, mf_tensor *sourc
     rc = core_copy_watched(state, target, wide, progress);
   else
     rc = core_cast(target, wide, &err) == MF_OK ? 0 : core_raise(state, &err);
-  mf_tensor_release(wide);
+  core_release_quietly(wide);
   return rc;
 }
 
@@ -279,7 +279,7 @@ static int setitem(PyObject *self, PyObject *obj, PyObject *value) {
   if (mf_tensor_index(core_handle(self), key.items, key.count, &target, &err) != MF_OK)
     return core_raise(core_state_of_tensor(self), &err);
   int rc = core_assign(self, target, value, NULL);
-  mf_tensor_release(target);
+  core_release_quietly(target);
   return rc;
 }
 

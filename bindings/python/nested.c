@@ -173,7 +173,7 @@ static PyObject *store_all(core_state *state, walk *w, PyObject *obj, DLDataType
   w->on_leaf = store_leaf;
   w->ctx = &target;
   if (walk_depth(w, obj, 0) < 0) {
-    mf_tensor_release(target.target);
+    core_release_quietly(target.target);
     return NULL;
   }
   return core_tensor_new(state, target.target);
@@ -242,7 +242,7 @@ static PyObject *nested_list(PyObject *self, PyObject *ignored) {
   mf_tensor *t;
   if (core_on_host(self, &t) < 0) return NULL;
   PyObject *list = list_depth(core_state_of_tensor(self), t, coords, 0);
-  mf_tensor_release(t);
+  core_release_quietly(t);
   return list;
 }
 

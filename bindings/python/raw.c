@@ -74,7 +74,7 @@ static PyObject *from_raw(core_state *state, PyObject *const *args) {
   const long long have = mf_tensor_nbytes(core_handle(args[0])), need = mf_tensor_nbytes(t);
   if (have == need) return core_tensor_new(state, t);
   PyErr_Format(PyExc_ValueError, "%lld bytes given for a tensor of %lld", have, need);
-  mf_tensor_release(t);
+  core_release_quietly(t);
   return NULL;
 }
 

@@ -220,7 +220,7 @@ static void loan_refused(loan *l) {
     free(l);
     return;
   }
-  l->inner->deleter(l->inner);
+  core_delete_managed(l->inner);
   l->next = atomic_load(&kept_loans);
   while (!atomic_compare_exchange_weak(&kept_loans, &l->next, l)) continue;
 }

@@ -9,6 +9,7 @@ import weakref
 import pytest
 
 import moonferry as mf
+from dlpack_abi import Lender
 from test_ring import Point
 
 
@@ -189,3 +190,50 @@ def test_a_finalizer_closes_the_ring_whose_handle_is_taken():
     assert [t.shape for t in made.slots] == [(2,)] * slots
     gc.collect()
     assert closed == [True]
+
+
+class Awaited:
+    """Memory behind a fence, which Python code waits for and deletes when any tensor goes from now on."""
+
+    def __init__(self):
+        self.lender, self.point = Lender(), Point()
+        t = mf.from_dlpack(self.lender)
+        mf._core._tensor_fence(t, self.point.capsule, True)
+        del t
+        self.point.reached.set()
+
+
+class Raises:
+    """As a number, or when called."""
+
+    def __call__(self, *ignored):
+        self.awaited = Awaited()
+        raise KeyError("mine")
+
+    __index__ = __float__ = __call__
+
+
+class Extent:
+    def __index__(self):
+        self.awaited = Awaited()
+        return 9
+
+
+EXCEPTIONS = {
+    "a copy that is watched": (Raises, KeyError, lambda x: mf.zeros(3).copy(progress=x)),
+    "a copy of an array": (Raises, KeyError, lambda x: mf.zeros((2, 3)).copy(mf.zeros(3), progress=x)),
+    "an element of a part": (Raises, KeyError, lambda x: mf.zeros(3).__setitem__(slice(1, 3), [1, x])),
+    "an element": (Raises, KeyError, lambda x: mf.tensor([1, x], "int32")),
+    "bytes": (Extent, ValueError, lambda x: mf._core._from_raw(mf.zeros(3, "uint8"), (x,), "uint8", False)),
+    "a copy for a consumer": (Awaited, mf.ExchangeError, lambda x: mf.zeros(3, "uint1").__dlpack__(copy=True)),
+}
+
+
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_an_exception_is_not_lost_where_a_tensor_goes_and_another_ones_deleter_runs(name):
+    kind, error, call = EXCEPTIONS[name]
+    made = kind()
+    with pytest.raises(error):
+        call(made)
+    awaited = getattr(made, "awaited", made)
+    assert (awaited.lender.deletes, awaited.point.dropped) == (1, 1)
