@@ -28,7 +28,8 @@ static PyObject *clone_watched(PyObject *self, PyObject *progress) {
   DLTensor like = {.device = view->device, .ndim = view->ndim, .dtype = view->dtype, .shape = view->shape};
   mf_error err;
   mf_tensor *out;
-  if (core_create(&like, 0, &out, &err) != MF_OK) {
+  const uint64_t padded = mf_tensor_flags(core_handle(self)) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED;
+  if (core_create(&like, padded, &out, &err) != MF_OK) {
     core_raise(state, &err);
     return NULL;
   }

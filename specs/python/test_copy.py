@@ -339,3 +339,5 @@ def test_parts_of_bytes_are_copied_between_packed_and_padded_elements():
     padded = mf._core._from_raw(mf.zeros(2, "uint8"), (2,), "int4", True)
     assert padded.copy(mf.tensor([1, -2], "int4")).tolist() == [1, -2]
     assert mf.zeros(2, "int4").copy(padded).tolist() == [1, -2]
+    made = [padded.copy(), padded.copy(progress=lambda *done: None), padded.to("cpu", copy=True)]
+    assert [(t.flags, t.tolist()) for t in made] == [(padded.flags, [1, -2])] * 3
