@@ -238,8 +238,8 @@ PyObject *core_ring_from_handle(PyObject *type, PyObject *obj);
 void core_ring_release(mf_ring *ring);
 
 /* graphics.c */
-int core_fence_of(PyObject *obj, const mf_fence **out);
-int core_fence_taken(PyObject *capsule);
+int core_fence_take(PyObject *obj, const mf_fence **out);
+void core_fence_back(PyObject *capsule, const mf_fence *fence);
 PyObject *core_gl_fence(PyObject *module, PyObject *address);
 PyObject *core_tensor_fence(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *core_tensor_at(PyObject *module, PyObject *address);

@@ -9,8 +9,9 @@
 #define CAPSULE "mf_fence"
 #define USED_CAPSULE "used_mf_fence"
 
-/* The fence in a capsule, or NULL for None; it is the capsule's until core_fence_taken. -1 with an exception. */
-int core_fence_of(PyObject *obj, const mf_fence **out) {
+/* Takes the fence out of a capsule; NULL for None. Other fences may run any code while it is set, which does not find
+ * it there any more. -1 with an exception. */
+int core_fence_take(PyObject *obj, const mf_fence **out) {
   *out = NULL;
   if (obj == NULL || obj == Py_None) return 0;
   if (!PyCapsule_IsValid(obj, CAPSULE)) {
@@ -19,11 +20,12 @@ int core_fence_of(PyObject *obj, const mf_fence **out) {
     return -1;
   }
   *out = PyCapsule_GetPointer(obj, CAPSULE);
-  return 0;
+  return PyCapsule_SetName(obj, USED_CAPSULE);
 }
 
-int core_fence_taken(PyObject *capsule) {
-  return PyCapsule_SetName(capsule, USED_CAPSULE);
+/* The fence was not set, and is the capsule's again. */
+void core_fence_back(PyObject *capsule, const mf_fence *fence) {
+  if (fence != NULL) (void)PyCapsule_SetName(capsule, CAPSULE);
 }
 
 /* The end of a capsule of core_gl_fence. An exception may be on its way. */
@@ -61,11 +63,14 @@ PyObject *core_gl_fence(PyObject *module, PyObject *address) {
 static int fence_tensor(core_state *state, PyObject *tensor, PyObject *capsule, int32_t use) {
   const mf_fence *fence;
   mf_error err;
-  if (core_fence_of(capsule, &fence) < 0 || core_look(tensor) < 0) return -1;
-  const int rc = mf_tensor_fence(core_handle(tensor), fence, use, &err);
-  core_look_end(tensor);
-  if (rc != MF_OK) return core_raise(state, &err);
-  return fence == NULL ? 0 : core_fence_taken(capsule);
+  if (core_enter(tensor) < 0) return -1;
+  int rc = core_fence_take(capsule, &fence);
+  if (rc == 0 && mf_tensor_fence(core_handle(tensor), fence, use, &err) != MF_OK) {
+    core_fence_back(capsule, fence);
+    rc = core_raise(state, &err);
+  }
+  core_leave(tensor);
+  return rc;
 }
 
 /* _tensor_fence(t, fence, write): mf_tensor_fence with a fence in a capsule. */

@@ -144,13 +144,10 @@ static PyObject *ring_begin(PyObject *self, PyObject *args, PyObject *kwargs) {
   return begin(self, timeout);
 }
 
-static PyObject *taken(PyObject *self, PyObject *capsule, const mf_fence *fence, int rc, const mf_error *err) {
-  if (rc != MF_OK) {
-    core_raise(state_of(self), err);
-    return NULL;
-  }
-  if (fence != NULL && core_fence_taken(capsule) < 0) return NULL;
-  Py_RETURN_NONE;
+static PyObject *none_or_raise(PyObject *self, int rc, const mf_error *err) {
+  if (rc == MF_OK) Py_RETURN_NONE;
+  core_raise(state_of(self), err);
+  return NULL;
 }
 
 typedef int (*fence_taker)(mf_ring *ring, const mf_fence *fence, int32_t use, mf_error *err);
@@ -162,9 +159,10 @@ static PyObject *give_fence(PyObject *self, PyObject *capsule, int write, fence_
   PyObject *told = NULL;
   Py_BEGIN_CRITICAL_SECTION2(self, capsule == NULL ? self : capsule);
   const core_ring *r = open_ring(self);
-  if (r != NULL && core_fence_of(capsule, &fence) == 0) {
+  if (r != NULL && core_fence_take(capsule, &fence) == 0) {
     const int rc = take(r->ring, fence, write ? MF_WRITE : MF_READ, &err);
-    told = taken(self, capsule, fence, rc, &err);
+    if (rc != MF_OK) core_fence_back(capsule, fence);
+    told = none_or_raise(self, rc, &err);
   }
   Py_END_CRITICAL_SECTION2();
   return told;
@@ -199,7 +197,7 @@ static PyObject *ring_publish_locked(PyObject *self, PyObject *ignored) {
   (void)ignored;
   mf_error err;
   const core_ring *r = open_ring(self);
-  return r == NULL ? NULL : taken(self, NULL, NULL, mf_ring_publish(r->ring, &err), &err);
+  return r == NULL ? NULL : none_or_raise(self, mf_ring_publish(r->ring, &err), &err);
 }
 
 CORE_LOCKED(ring_publish, PyObject *)

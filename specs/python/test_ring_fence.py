@@ -237,3 +237,47 @@ def test_an_exception_is_not_lost_where_a_tensor_goes_and_another_ones_deleter_r
         call(made)
     awaited = getattr(made, "awaited", made)
     assert (awaited.lender.deletes, awaited.point.dropped) == (1, 1)
+
+
+def test_a_fence_is_taken_once_where_waiting_for_others_takes_it_too():
+    """A memory has room for four fences; where a fifth comes, those are asked whether they are done."""
+    fifth, refused, t, other = Point(), [], mf.zeros(1), mf.zeros(1)
+
+    class Takes(Point):
+        def wait(self, ctx, value, ns):
+            if not self.reached.is_set():
+                with pytest.raises(TypeError, match="nobody has used"):
+                    mf._core._tensor_fence(other, fifth.capsule, True)
+                refused.append(True)
+            return super().wait(ctx, value, ns)
+
+    points = [Takes() for _ in range(4)]
+    for point in points:
+        mf._core._tensor_fence(t, point.capsule, True)
+    with pytest.raises(ValueError, match="closed"):
+        closed = mf.zeros(1)
+        closed.close()
+        mf._core._tensor_fence(closed, fifth.capsule, True)
+    mf._core._tensor_fence(t, fifth.capsule, True)
+    for point in [*points, fifth]:
+        point.reached.set()
+    assert t.tolist() == other.tolist() == [0]
+    assert len(refused) == 4 and [point.dropped for point in [*points, fifth]] == [1] * 5
+
+
+def test_a_fence_closes_the_tensor_that_gets_another_one():
+    t, fifth = mf.zeros(1), Point()
+
+    class Closes(Point):
+        def wait(self, ctx, value, ns):
+            t.close()
+            return 0
+
+    points = [Closes() for _ in range(4)]
+    for point in points:
+        mf._core._tensor_fence(t, point.capsule, True)
+    mf._core._tensor_fence(t, fifth.capsule, True)
+    assert t.closed
+    fifth.reached.set()
+    mf.zeros(1).close()  # what goes looks after what waits
+    assert [point.dropped for point in [*points, fifth]] == [1] * 5
