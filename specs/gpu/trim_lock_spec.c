@@ -97,6 +97,14 @@ static void leave_work(void) {
   OK(mf_pools_trim(0, &err));
 }
 
+/* Not by the other library, whose context would outlive ours, and all memory with it. */
+static void expect_ours(mf_tensor *t, int byte) {
+  mf_tensor *host = moved(t, (DLDevice){kDLCPU, 0}, MF_COPY_ALWAYS);
+  const unsigned char *seen = mf_tensor_dltensor(host)->data;
+  for (int i = 0; i < NBYTES; i++) assert_int_equal(seen[i], byte);
+  mf_tensor_release(host);
+}
+
 static void each_lock(void (*first)(void), void (*second)(void), void (*third)(void), bool works) {
   bool was_last = false;
   needs_simulator();
@@ -113,22 +121,18 @@ static void each_lock(void (*first)(void), void (*second)(void), void (*third)(v
     if (second == take) {
       take();
       fill(theirs, 7);
-      expect_filled(theirs, 7);
+      expect_ours(theirs, 7);
       give_back();
     }
     if (sim_ask_findings() != 0) fail_msg("lock %d", turn);
   }
   print_message("%d locks\n", turn);
-  sync_all();
 }
 
+/* Before the other library has its context: this comes first. */
 static void another_thread_takes_memory_that_it_gave_back(void **state) {
   (void)state;
   each_lock(give_back, take, NULL, false);
-}
-
-static void another_thread_takes_memory_for_a_moment(void **state) {
-  (void)state;
   each_lock(give_back, take, give_back, false);
 }
 
@@ -136,11 +140,11 @@ static void another_thread_trims(void **state) {
   (void)state;
   alarm(HANGS_SECONDS);
   each_lock(trim_as_well, NULL, NULL, true);
+  sync_all();
   alarm(0);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {SPEC(another_thread_takes_memory_that_it_gave_back),
-                                     SPEC(another_thread_takes_memory_for_a_moment), SPEC(another_thread_trims)};
+  const struct CMUnitTest tests[] = {SPEC(another_thread_takes_memory_that_it_gave_back), SPEC(another_thread_trims)};
   return RUN(tests);
 }
