@@ -330,6 +330,23 @@ static void memory_is_trimmed(void **state) {
   OK(gpu->memory_trim(&err));
 }
 
+/* Nor is a pool left that cannot be told to keep its memory; the next allocation makes another. */
+static void a_pool_that_cannot_be_set_up_goes_back(void **state) {
+  void *p = NULL;
+  (void)state;
+  needs_simulator();
+  const int64_t others = sim_ask_left("pools"); /* of other devices */
+  sim_ask_fail(IS_HIP ? "hipMemPoolSetAttribute:999" : "cuMemPoolSetAttribute:999");
+  FAILS(gpu->memory_alloc(MF__DEVICE, NBYTES, MF_STREAM_DEFAULT, &p, &err), MF_EDRIVER);
+  SAYS("MemPoolSetAttribute");
+  assert_null(p);
+  assert_int_equal(sim_ask_left("pools"), others);
+  assert_int_equal(driver_last_error(), 0);
+  sim_ask_reset();
+  give(MF__DEVICE, take(MF__DEVICE, MF_STREAM_DEFAULT), MF_STREAM_DEFAULT);
+  assert_int_equal(sim_ask_left("pools"), others + 1);
+}
+
 /* What a driver keeps for each device goes back when asked. */
 static int forget(void **state) {
   int32_t n = 0;
@@ -360,6 +377,7 @@ int main(void) {
       SPEC(a_peer_without_a_context_is_told),
 #endif
       SPEC(memory_is_trimmed),
+      SPEC(a_pool_that_cannot_be_set_up_goes_back),
   };
   return cmocka_run_group_tests(specs, NULL, forget);
 }
