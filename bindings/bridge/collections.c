@@ -3,8 +3,9 @@
  * Up to CPython 3.11 any allocation may run it, with anybody's finalizers, and these may wait for a thread that wants
  * the state whose lock the body has. So it is off while a body runs, and the next allocation outside makes up for that.
  * (gc.callbacks tells when it begins and when it ends, but not always both: a program may change that list meanwhile,
- * and where memory ends none is called.) Later ones collect between instructions of Python code alone. Invariant:
- * outside of bodies the collector is as the program has it. Must not know: what a body does. */
+ * and where memory ends none is called.) CPython 3.12 and later collect between instructions of
+ * Python code alone. Invariant: outside of bodies the collector is as the program has it. Must not know: what a body
+ * does. */
 #define _GNU_SOURCE /* RTLD_DEFAULT */
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -220,13 +220,11 @@ static void push_once_more(void *unused) {
 }
 
 static void the_context_is_restored_whatever_was_done(void **state) {
-  int (*at)(const char *, uint64_t, void (*)(void *), void *);
   mf__entered before;
   void *popped;
   (void)state;
   needs_devices(2);
   needs_simulator();
-  *(void **)&at = driver_symbol("sim_at");
   OK(gpu->enter(0, &before, &err));
   pushed = driver_current();
   gpu->leave(&before);
@@ -235,18 +233,18 @@ static void the_context_is_restored_whatever_was_done(void **state) {
   for (pushes = 0; pushes <= 2; pushes++) {
     sim_ask_reset();
     sim_ask_fail("cuCtxPushCurrent:999:once");
-    assert_int_equal(at("cuCtxGetCurrent", 2, push_once_more, NULL), 0);
+    sim_ask_at("cuCtxGetCurrent", 2, push_once_more);
     FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
-    (void)at(NULL, 0, NULL, NULL);
+    sim_ask_at(NULL, 0, NULL);
     assert_ptr_equal(driver_current(), elsewhere);
     if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
     assert_int_equal(sim_ask_left("contexts"), depth);
     sim_ask_reset();
     OK(gpu->enter(0, &before, &err));
     sim_ask_fail("cuCtxPopCurrent:999:once");
-    assert_int_equal(at("cuCtxGetCurrent", 1, push_once_more, NULL), 0);
+    sim_ask_at("cuCtxGetCurrent", 1, push_once_more);
     gpu->leave(&before);
-    (void)at(NULL, 0, NULL, NULL);
+    sim_ask_at(NULL, 0, NULL);
     assert_ptr_equal(driver_current(), elsewhere);
     if (pushes == 2) assert_int_equal(driver_call("cuCtxPopCurrent_v2", &popped), 0);
     assert_int_equal(sim_ask_left("contexts"), depth);
@@ -284,13 +282,11 @@ static void of_no_context_none_is_popped(void **state) {
 
 /* What the caller has below its own stays, too, also where that does not go back at once. */
 static void unknown_contexts_are_not_dropped(void **state) {
-  int (*at)(const char *, uint64_t, void (*)(void *), void *);
   mf__entered before;
   void *popped;
   (void)state;
   needs_devices(2);
   needs_simulator();
-  *(void **)&at = driver_symbol("sim_at");
   OK(gpu->enter(0, &before, &err));
   pushed = driver_current();
   gpu->leave(&before);
@@ -306,10 +302,10 @@ static void unknown_contexts_are_not_dropped(void **state) {
     if (!enters) OK(gpu->enter(0, &before, &err));
     sim_ask_fail(enters ? "cuCtxPushCurrent:999:once," UNKNOWN_TO_ENTER : "cuCtxPopCurrent:999:once," UNKNOWN_TO_LEAVE);
     if (fails_again) sim_ask_fail(again);
-    assert_int_equal(at("cuCtxGetCurrent", enters ? 2 : 1, push_once_more, NULL), 0);
+    sim_ask_at("cuCtxGetCurrent", enters ? 2 : 1, push_once_more);
     if (enters) FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
     else gpu->leave(&before);
-    (void)at(NULL, 0, NULL, NULL);
+    sim_ask_at(NULL, 0, NULL);
     assert_int_equal(sim_ask_faults(), fails_again && pushes == 0 ? 5 : 4);
     sim_ask_reset();
     assert_ptr_equal(driver_current(), elsewhere);
@@ -331,13 +327,11 @@ static void a_popped_context_goes_back_once(void **state) {
       {"cuCtxPushCurrent:999:once,cuCtxGetCurrent@2:999:on", 0, 0},
       {"cuCtxPushCurrent:999:on," UNKNOWN_TO_ENTER, 0, 1},
   };
-  int (*at)(const char *, uint64_t, void (*)(void *), void *);
   mf__entered before;
   void *popped;
   (void)state;
   needs_devices(2);
   needs_simulator();
-  *(void **)&at = driver_symbol("sim_at");
   OK(gpu->enter(0, &before, &err));
   void *const below = driver_current();
   gpu->leave(&before);
@@ -348,9 +342,9 @@ static void a_popped_context_goes_back_once(void **state) {
     pushes = 1;
     sim_ask_reset();
     sim_ask_fail(cases[i].rules);
-    if (cases[i].push > 0) assert_int_equal(at("cuCtxPushCurrent", cases[i].push, push_once_more, NULL), 0);
+    if (cases[i].push > 0) sim_ask_at("cuCtxPushCurrent", cases[i].push, push_once_more);
     FAILS(gpu->enter(0, &before, &err), MF_EDRIVER);
-    (void)at(NULL, 0, NULL, NULL);
+    sim_ask_at(NULL, 0, NULL);
     sim_ask_reset();
     assert_ptr_equal(driver_current(), elsewhere);
     come_back();

@@ -120,17 +120,15 @@ static void ask_meanwhile(void *unused) {
 }
 
 static void ask_at_once(void) {
-  int (*at)(const char *, uint64_t, void (*)(void *), void *);
   mf__entered before;
-  *(void **)&at = driver_symbol("sim_at");
   CHECK(gpu->enter(0, &before, &err) == MF_OK);
   const work done = work_new(false);
   other_work = work_new(true);
   CHECK(is_done(&done)); /* there is a stream to ask */
   other_was_done = true;
-  CHECK(at(IS_HIP ? "hipStreamWaitEvent" : "cuEventQuery", 1, ask_meanwhile, NULL) == 0);
+  sim_ask_at(IS_HIP ? "hipStreamWaitEvent" : "cuEventQuery", 1, ask_meanwhile);
   const bool found = is_done(&done);
-  (void)at(NULL, 0, NULL, NULL);
+  sim_ask_at(NULL, 0, NULL);
   CHECK(found && (!other_was_done || sim_ask_calls("hipEventQuery") > 0));
   CHECK(gpu->event_synchronize(other_work.event, &err) == MF_OK);
   work_end(&done);
@@ -194,12 +192,10 @@ static void finish_all(void *unused) {
  * which a question that may stay open does not record. */
 static void ask_another_threads_stream(void) {
   static const char *const questions[] = {"cuEventQuery", "hipStreamQuery", "hipEventQuery"}; /* by the generation */
-  int (*at)(const char *, uint64_t, void (*)(void *), void *);
   mf__entered before;
   bool done = false;
   mf__queue elsewhere = mf__queue_make(gpu, 0, MF_STREAM_PER_THREAD);
   elsewhere.thread++;
-  *(void **)&at = driver_symbol("sim_at");
   CHECK(gpu->enter(0, &before, &err) == MF_OK);
   const work busy = work_new(false);
   const mf__block_copy job = {.dst = busy.memory, .width = NBYTES, .height = 1, .depth = 1};
@@ -207,10 +203,10 @@ static void ask_another_threads_stream(void) {
   CHECK(gpu->event_record(busy.event, MF_STREAM_DEFAULT, &err) == MF_OK);
   CHECK(mf__queue_synchronize(&elsewhere, &err) == MF_OK && is_done(&busy));
   for (size_t i = 0; i < COUNT(questions) && !done; i++) {
-    CHECK(at(questions[i], 1, finish_all, NULL) == 0);
+    sim_ask_at(questions[i], 1, finish_all);
     CHECK(mf__queue_query(&elsewhere, &done, &err) == MF_OK);
   }
-  (void)at(NULL, 0, NULL, NULL);
+  sim_ask_at(NULL, 0, NULL);
   CHECK(done);
   const uint64_t calls = sim_ask_calls(NULL);
   CHECK(!mf__queue_done(&elsewhere) && sim_ask_calls(NULL) == calls);

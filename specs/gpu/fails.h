@@ -44,17 +44,15 @@ static mf_tensor *repeated_of(mf_tensor *whole) {
 static mf_tensor *view_of(mf_tensor *whole, layout how, const int64_t *shape) {
   if (how == SLIDING || how == HOPPING) return sliding_of(whole, how, shape);
   if (how == REPEATED) return repeated_of(whole);
+  if (how == BACK) return backwards_of(whole);
   const mf_index every_second[] = {{.kind = MF_INDEX_ELLIPSIS},
                                    {.kind = MF_INDEX_SLICE, .start = 0, .stop = MF_INDEX_NONE, .step = 2}};
   const mf_index left[] = {{.kind = MF_INDEX_ELLIPSIS},
                            {.kind = MF_INDEX_SLICE, .start = 0, .stop = shape[1], .step = 1}};
-  const mf_index back[] = {{.kind = MF_INDEX_ELLIPSIS},
-                           {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1}};
   mf_tensor *view;
   if (how == FLAT) return mf_tensor_retain(whole);
   if (how == TURNED) OK(mf_tensor_permute_dims(whole, NULL, 0, &view, &err));
   else if (how == LEFT) OK(mf_tensor_index(whole, left, 2, &view, &err));
-  else if (how == BACK) OK(mf_tensor_index(whole, back, 2, &view, &err));
   else OK(mf_tensor_index(whole, every_second, 2, &view, &err));
   return view;
 }

@@ -100,6 +100,15 @@ static inline mf_tensor *at_place(mf_tensor *t, place p) {
   return moved(t, device_at(p), MF_COPY_ALWAYS);
 }
 
+/* The view whose last axis runs backwards. */
+static inline mf_tensor *backwards_of(mf_tensor *t) {
+  const mf_index last[] = {{.kind = MF_INDEX_ELLIPSIS},
+                           {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1}};
+  mf_tensor *view;
+  OK(mf_tensor_index(t, last, 2, &view, &err));
+  return view;
+}
+
 /* Of elements that are padded to bytes, their bits alone: those between belong to none. */
 static inline void same_bytes(mf_tensor *device, const mf_tensor *host, const char *what) {
   mf_tensor *back = at_place(device, CPU);

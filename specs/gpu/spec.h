@@ -73,6 +73,13 @@ static inline void sim_ask_fail(const char *rules) {
   if (ask != NULL) assert_int_equal(ask(rules), 0);
 }
 
+/* Runs `fn` within the nth call of that name from now on; none of a NULL name. */
+static inline void sim_ask_at(const char *name, uint64_t nth, void (*fn)(void *)) {
+  int (*ask)(const char *, uint64_t, void (*)(void *), void *);
+  *(void **)&ask = driver_symbol("sim_at");
+  assert_int_equal(ask(name, nth, fn, NULL), 0);
+}
+
 /* A call of the driver's with one argument, or none, by the program itself. */
 static inline int driver_call(const char *name, void *argument) {
   int (*function)(void *);

@@ -425,16 +425,14 @@ static void a_kernel_that_fails_is_told(void **state) {
 /* A buffer, and a piece of what each helper moves, hold no whole number of them; both sides lie as they like. */
 static void elements_of_three_bytes_in_more_than_a_buffer(void **state) {
   enum { ROWS = 1800, COLUMNS = 1700 };
-  const mf_index back[] = {{.kind = MF_INDEX_ELLIPSIS},
-                           {.kind = MF_INDEX_SLICE, .start = MF_INDEX_NONE, .stop = MF_INDEX_NONE, .step = -1}};
-  mf_tensor *turned, *backwards;
+  mf_tensor *turned;
   int32_t same = 0;
   (void)state;
   mf_tensor *whole = random_host("uint8x3", 2, (int64_t[]){COLUMNS, ROWS});
   mf_tensor *there = create_shaped(GPU0, "uint8x3", 2, (int64_t[]){ROWS, COLUMNS});
   mf_tensor *here = create_shaped(CPU, "uint8x3", 2, (int64_t[]){ROWS, COLUMNS});
   OK(mf_tensor_permute_dims(whole, NULL, 0, &turned, &err));
-  OK(mf_tensor_index(here, back, 2, &backwards, &err));
+  mf_tensor *const backwards = backwards_of(here);
   OK(mf_tensor_copy(there, turned, &err));
   OK(mf_tensor_copy(backwards, there, &err));
   OK(mf_tensor_equal(backwards, turned, &same, &err));

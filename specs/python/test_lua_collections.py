@@ -83,6 +83,7 @@ def test_what_the_collector_runs_may_wait_for_a_thread_that_uses_the_state(colle
         CONVERSIONS[what](lua)
     gc.callbacks.remove(waits)
     assert results == [[2]] * len(results)
+    assert results or sys.version_info >= (3, 12)  # later ones collect between instructions of Python code alone
 
 
 def test_a_collection_that_comes_with_the_error_of_a_call_for_which_lua_has_no_memory_finds_the_state_free():
