@@ -380,7 +380,7 @@ thread [=["""
 rests(io.open("/proc/self/stat"):read():match "%d+") -- the main thread, in py.finish
 set "leaving"
 ]=]
-print(py.finish { wait = 86400 })
+print(py.finish { wait = 60 })
 join()
 print "done"
 """,
@@ -410,6 +410,28 @@ set "leaving"
 join()
 """,
         "true\nthe child ended with\t0\n",
+    ),
+    Case(
+        "a fork in a call of Python's, and py.finish of the child leaves behind a thread that is inside of Python",
+        "engine",
+        """
+local py = require "moonferry.python"
+py.import("warnings").simplefilter("ignore") -- since 3.12 of each fork beside threads
+local os_ = py.import "os"
+local child = os_.fork()
+if child == 0 then
+  thread [=[
+local py = require "moonferry.python"
+py.main.set = function() set "inside" end
+py.exec "import threading; set(); threading.Event().wait()"
+]=]
+  await "inside"
+  print(py.finish { wait = 0.05 })
+  os.exit(0)
+end
+print("the child ended with", os_.waitpid(child, 0)[1])
+""",
+        "nil\tpy.finish: 1 thread had not ended after 0.05 seconds\nthe child ended with\t0\n",
     ),
     Case(
         "a fork on a thread of Python's, and another thread of the child ends Python by py.finish",
