@@ -188,6 +188,20 @@ print(mf.ledger().tensors)
     assert.are.equal("another thread goes on\n0\n", output)
   end)
 
+  it("takes the place of the one before in Lua's registry", function()
+    runs [[
+local function places()
+  local n = 0
+  for _ in pairs(debug.getregistry()) do n = n + 1 end
+  return n
+end
+load().eval "1"
+local before = places()
+for _ = 1, 10 do load().eval "1" end
+assert(places() == before, places() .. " places, " .. before .. " before")
+]]
+  end)
+
   it("ends where a script runs the finalizer of the state", function()
     local output = runs [[
 local py = load()
