@@ -218,6 +218,41 @@ py.builtins.map(function() os.exit(4, true) end, {1}):__next__()
         status=4,
     ),
     Case(
+        "os.exit waits for a thread of Python's, which waits for the Lua of another thread",
+        "engine",
+        """
+local py = require "moonferry.python"
+py.main.set = function() set "comes" end
+py.exec [=["""
+        + RESTS
+        + """
+leaving = threading.Event()
+def comes():
+    leaving.wait()
+    rests()  # until the end of the main thread waits for this one
+    set()
+    f()
+thread = threading.Thread(target=comes)
+]=]
+thread [=[
+local py = require "moonferry.python"
+local busy = true
+py.main.f = function() print(busy and "two at once" or "done") end
+py.main.thread.start()
+set "leaves"
+await "comes"
+local t = os.clock()
+while os.clock() - t < 0.2 do end
+busy = false
+py.main.thread.join()
+]=]
+await "leaves"
+py.main.leaving.set()
+os.exit(0)
+""",
+        "done\n",
+    ),
+    Case(
         "os.exit with closing the state inside a Lua function that a thread of Python's calls",
         "lua",
         """
