@@ -10,34 +10,11 @@ void mf__state_adopt(mf__state *state) {
   state->depth = 1;
 }
 
-/* A state whose lock is lent does not go meanwhile. */
-void mf__locks_lend(void) {
+void mf__locks_give_up(void) {
   mf__section section;
   mf__section_begin(&section);
-  for (mf__state *state = mf__states; state != NULL; state = state->next) {
-    if (state->hosted || state->owner != mf__self()) continue;
-    Py_IncRef((PyObject *)state);
-    state->lent = mf__lock_lend(state);
-  }
-  mf__section_end(&section);
-}
-
-static mf__state *lent_state(void) {
-  mf__state *state = mf__states;
-  while (state != NULL && state->lent.depth == 0) state = state->next;
-  return state;
-}
-
-/* Others may come and go while this waits for a lock. */
-void mf__locks_take_back(void) {
-  mf__section section;
-  mf__section_begin(&section);
-  for (mf__state *state = lent_state(); state != NULL; state = lent_state()) {
-    mf__lock(state, 1);
-    mf__lock_resume(state, state->lent);
-    state->lent.depth = 0;
-    Py_DecRef((PyObject *)state);
-  }
+  for (mf__state *state = mf__states; state != NULL; state = state->next)
+    if (!state->hosted && state->owner == mf__self()) (void)mf__lock_lend(state);
   mf__section_end(&section);
 }
 

@@ -90,7 +90,6 @@ struct mf__state {
   mf__options options;
 
   mf__state *next;   /* of all */
-  mf__turn lent;     /* what the lock gets back, where mf__locks_lend gave it up; else a depth of 0 */
   const void *owner; /* whose lock it is: the address of that thread's mf__top; NULL: nobody's */
   int depth;         /* how often the owner has taken it */
   unsigned char *marks; /* where LuaJIT has its marks; NULL: not known, or closed (marks.c) */
@@ -349,11 +348,9 @@ void mf__state_arrive(mf__state *state, lua_State *L);
 /* Makes the lock of a state that a Lua program has, this thread's. */
 void mf__state_adopt(mf__state *state);
 
-/* Around what other threads may wait for that want into a Lua which this thread runs: gives up its locks of all states
- * that Lua programs have, and takes them back. Between them this thread must not go on in Lua. One thread at a time,
- * with the GIL. */
-void mf__locks_lend(void);
-void mf__locks_take_back(void);
+/* For a thread that leaves the process and goes on in no Lua: gives up its locks of all states that Lua programs have.
+ * With the GIL. */
+void mf__locks_give_up(void);
 
 /* Whether this thread, which has the lock, must not go on in Lua because the state is closed, or is being closed by
  * another thread that waits for nobody any more. */

@@ -157,16 +157,15 @@ static int begin_farewell(void) {
 }
 
 /* At the process's end. The GIL is kept: no thread must run Python while the libraries under it are torn down. Who is
- * waited for may have to go through Lua, which has called exit here. */
+ * waited for may have to go through Lua, which has called exit here; a daemon that is there by then stays. */
 static void farewell(void) {
   if (!begin_farewell()) return;
   int first = !has_begun;
   has_begun = is_done = 1;
   (void)PyGILState_Ensure();
   if (first) {
-    mf__locks_lend();
+    mf__locks_give_up();
     end_program(FOR_EVER);
-    mf__locks_take_back();
   }
   mf__door = MF__DOOR_GONE;
   pthread_mutex_unlock(&ending);

@@ -218,6 +218,28 @@ py.builtins.map(function() os.exit(4, true) end, {1}):__next__()
         status=4,
     ),
     Case(
+        "os.exit leaves behind a daemon of Python's that runs Lua by then",
+        "lua",
+        """
+py.main.f = function() py.main.inside.set() while true do end end
+py.exec [[
+import atexit, threading
+inside, leaving = threading.Event(), threading.Event()
+def comes():
+    leaving.wait()
+    f()
+threading.Thread(target=comes, daemon=True).start()
+def awaits():
+    leaving.set()
+    inside.wait()
+    print("done", flush=True)
+atexit.register(awaits)
+]]
+os.exit(0)
+""",
+        "done\n",
+    ),
+    Case(
         "os.exit waits for a thread of Python's, which waits for the Lua of another thread",
         "engine",
         """
