@@ -18,6 +18,11 @@ CTRL_C = {
         "stopped(lambda: mf.Lua().execute('(...)()', lambda: lua().execute(LOOP, ready)))",
         "KeyboardInterrupt\n",
     ),
+    "in Python, caught in a state that cannot be stopped, inside of one that can": (
+        "catches = mf.Lua().eval('function(f) return (pcall(f)) end')\n"
+        "stopped(lambda: lua().execute('(...)()', lambda: print(catches(send_now_and_wait), flush=True)))",
+        "False\nnot stopped\n",
+    ),
     "in the third state": (
         "inner = lambda: lua().execute('(...)()', lambda: lua().execute(LOOP, ready))\n"
         "stopped(lambda: lua().execute('(...)()', inner))",

@@ -100,6 +100,30 @@ def test_a_script_is_interrupted_after_turns_that_did_not_nest():
     assert lua.globals().ran_on is None
 
 
+def test_an_interrupt_does_not_wait_until_a_finalizer_ends():
+    lua, runs, goes_on = mf.Lua(interruptible=True), mf.zeros(1), mf.zeros(1)
+
+    def stop():
+        while runs[0] == 0:
+            pass
+        lua.interrupt()
+        goes_on[0] = 1
+
+    stopper = threading.Thread(target=stop, daemon=True)
+    stopper.start()
+    waits = """
+        runs:fill(1)
+        local t = os.clock()
+        while goes_on:get(0) == 0 and os.clock() - t < 10 do end
+        in_time = goes_on:get(0) == 1
+    """
+    with pytest.raises(mf.LuaInterrupt):
+        code = "local runs, goes_on = ... " + FINALIZER.replace("called()", waits) + " while true do end"
+        lua.execute(code, runs, goes_on)
+    stopper.join()
+    assert lua.globals().in_time
+
+
 @pytest.mark.parametrize("code", [FINALIZER, HOOK])
 def test_hooks_run_and_loops_are_compiled_beside_another_thread(code):
     lua = mf.Lua()
