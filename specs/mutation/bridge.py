@@ -73,14 +73,12 @@ class Bridge(Judge):
         sources = [path for folder in self.folders for path in (BINDINGS / folder).glob("*.[hc]")]
         sources += (ROOT / "runtime/src").rglob("*.h")
         super().__init__(find.declared([*sources, ROOT / "runtime/include/moonferry.h"]))
-        self.all, self.package, self.python = {}, None, []
+        self.package, self.python = None, []
         self.known = {}  # what each of Lua's specs reaches
 
     def paths(self, names):
         """Those without a folder are in the first."""
-        paths = [BINDINGS / (name if "/" in name else f"{self.folders[0]}/{name}") for name in names or self.files]
-        self.all.update(dict.fromkeys(paths))
-        return paths
+        return [BINDINGS / (name if "/" in name else f"{self.folders[0]}/{name}") for name in names or self.files]
 
     def python_specs(self):
         """Of each group of Python's specs, its name, its files, and what they need beside the package."""
@@ -126,7 +124,7 @@ class Bridge(Judge):
         return ""
 
     def marked(self):
-        self.package = self.package or Marked(self, self.all)
+        self.package = self.package or Marked(self, self.paths(()))
         return self.package
 
     def reach_of(self, kind, path, spec, seconds):

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 
 from . import find, schemata
@@ -20,6 +21,7 @@ PYTHON = str(ROOT / ".venv" / "bin" / "python")
 PYTEST = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:faulthandler", "-p", "mutation.forks"]
 MEMORY = 12 << 30  # coroutines that nest to the end of a large C stack
 START_SECONDS = 120  # of pytest
+LOOKING = 2  # files of specs at a time
 # One of Python's specs that runs so many times as long as without the mutation, and so long beyond that, hangs.
 PATIENCE, PATIENCE_SECONDS = 5, 5
 # Of the cases of one spec that take longer than this, so many are asked.
@@ -91,13 +93,11 @@ class PythonSpecs:
 
     def __init__(self, name, files, env, marked):
         self.files, self.env, self.marked, self.own = files, env, marked, threading.local()
-        memory = marked.folder / f"{name}.json"
-        known = json.loads(memory.read_text()) if memory.exists() else {}
+        self.memory = marked.folder / f"{name}.json"
+        known = json.loads(self.memory.read_text()) if self.memory.exists() else {}
         digests = self.digests()
-        same = [file for file in digests if known.get(file, {}).get("digest") == digests[file]]
-        new = self.look([file for file in digests if file not in same])
-        found = {file: known[file] if file in same else {"digest": digests[file], **new[file]} for file in digests}
-        memory.write_text(json.dumps(found, indent=0))
+        found = {file: of for file, of in known.items() if of["digest"] == digests.get(file)}
+        self.look([file for file in digests if file not in found], digests, found)
         self.at_start = {name for of in found.values() for name in of["at_start"]}
         self.usual = {name: seconds for of in found.values() for name, (seconds, _) in of["specs"].items()}
         self.reach = {name: reached for of in found.values() for name, (_, reached) in of["specs"].items()}
@@ -113,21 +113,39 @@ class PythonSpecs:
         texts = {str(path.relative_to(ROOT)): path.read_bytes() for path in self.files}
         return {name: hashlib.sha256(common + text).hexdigest() for name, text in texts.items()}
 
-    def look(self, files):
-        """Runs the specs of the files without a mutation."""
-        if not files:
-            return {}
-        forks, reached = Forks(self.files, self.marked.where, self.env), {}
-        names = [name for name in forks.names if name.partition("::")[0] in files]
-        why = forks.ask(0, names, {}, reached) if names else "collecting the specs"
-        at_start = self.marked.reached_by(forks.marks)
-        forks.close()
+    def look(self, files, digests, found):
+        """Runs the specs of the files without a mutation. What those of one reach is remembered at once."""
+        left, lock = iter(files), threading.Lock()
+
+        def work():
+            forks = Forks(self.files, self.marked.where, self.env)
+            try:
+                while file := take():
+                    of = {"digest": digests[file], **self.look_at(file, forks)}
+                    with lock:
+                        found[file] = of
+                        self.memory.write_text(json.dumps(found, indent=0))
+            finally:
+                forks.close()
+
+        def take():
+            with lock:
+                return next(left, None)
+
+        with ThreadPoolExecutor(LOOKING) as pool:
+            for done in [pool.submit(work) for _ in files[:LOOKING]]:
+                done.result()
+
+    def look_at(self, file, forks):
+        reached = {}
+        names = [name for name in forks.names if name.partition("::")[0] == file]
+        why = "" if forks.names else "collecting the specs"
+        if names:
+            why = forks.ask(0, names, {}, reached)
         if why:
             sys.exit(f"{why} fails without any mutation")
-        new = {file: {"at_start": at_start, "specs": {}} for file in files}
-        for name, (seconds, marks) in reached.items():
-            new[name.partition("::")[0]]["specs"][name] = seconds, self.marked.reached_by(marks)
-        return new
+        specs = {name: (seconds, self.marked.reached_by(marks)) for name, (seconds, marks) in reached.items()}
+        return {"at_start": self.marked.reached_by(forks.marks), "specs": specs}
 
     def forks(self, where):
         """Each thread has those of one package."""

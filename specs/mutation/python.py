@@ -121,5 +121,5 @@ class Python(Core):
             return self.mutated[kind, find.listed_as(path)]
 
     def marked(self):
-        self.package = self.package or Marked(self.all)
+        self.package = self.package or Marked(self.paths(()))
         return self.package
