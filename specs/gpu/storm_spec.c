@@ -7,6 +7,7 @@
 #include "device.h"
 
 enum { NTHREADS = 4, NTENSORS = 8, NGIVEN = 32, NSTREAMS = NTHREADS + 2, STEPS = 1200, NBYTES = 256, LONG_MS = 5000 };
+enum { NTURNS = 64 };
 
 /* What the threads share: any of them may take, replace or drop a part of it. */
 static mf_tensor *tensors[NTENSORS];
@@ -27,6 +28,48 @@ static bool on_gpu(const mf_tensor *t) {
   return mf_tensor_dltensor(t)->device.device_type == (DLDeviceType)other_device_type();
 }
 
+/* The lock of a record is an atomic variable. A simulator that takes threads as separate does not hear of it, nor of a
+ * reference count: so each memory has one user at a time there, by mutexes of ours, of which it hears. */
+static struct {
+  bool needed;
+  pthread_mutex_t locks[NTURNS];
+} turns;
+
+static pthread_mutex_t *turn_of(const void *memory) {
+  return &turns.locks[(uintptr_t)memory / NBYTES % NTURNS];
+}
+
+/* Of one memory or two, which may be NULL, the lower mutex first. */
+static void turn_change(const void *a, const void *b, int (*change)(pthread_mutex_t *)) {
+  pthread_mutex_t *first = a == NULL ? NULL : turn_of(a), *second = b == NULL ? NULL : turn_of(b);
+  if (!turns.needed) return;
+  if (first > second) {
+    pthread_mutex_t *higher = first;
+    first = second;
+    second = higher;
+  }
+  if (first != NULL && first != second) change(first);
+  if (second != NULL) change(second);
+}
+
+static const void *memory_of(const mf_tensor *t) {
+  return t == NULL ? NULL : mf_tensor_dltensor(t)->data;
+}
+
+static void drop(mf_tensor *t) {
+  const void *memory = memory_of(t);
+  turn_change(memory, NULL, pthread_mutex_lock);
+  mf_tensor_release(t);
+  turn_change(memory, NULL, pthread_mutex_unlock);
+}
+
+static void give_back(DLManagedTensorVersioned *managed) {
+  const void *memory = managed->dl_tensor.data;
+  turn_change(memory, NULL, pthread_mutex_lock);
+  managed->deleter(managed);
+  turn_change(memory, NULL, pthread_mutex_unlock);
+}
+
 static mf_tensor *pick(actor *a) {
   pthread_mutex_lock(&shared);
   mf_tensor *t = tensors[below(a, NTENSORS)];
@@ -40,7 +83,7 @@ static void put(actor *a, mf_tensor *t) {
   mf_tensor **place = &tensors[below(a, NTENSORS)], *before = *place;
   *place = t;
   pthread_mutex_unlock(&shared);
-  mf_tensor_release(before);
+  drop(before);
 }
 
 /* NULL for none: then only the consumer before is done. */
@@ -49,7 +92,7 @@ static void hand_out(actor *a, DLManagedTensorVersioned *managed) {
   DLManagedTensorVersioned **place = &given[below(a, NGIVEN)], *before = *place;
   *place = managed;
   pthread_mutex_unlock(&shared);
-  if (before != NULL) before->deleter(before);
+  if (before != NULL) give_back(before);
 }
 
 static int fill_one(actor *a, mf_tensor *t) {
@@ -70,41 +113,40 @@ static int make(actor *a) {
 }
 
 /* The host's own use of pinned memory would be for the threads to order. */
-static int change(actor *a, mf_tensor *t) {
-  mf_tensor *from = pick(a);
-  int rc = MF_OK;
-  if (on_gpu(t)) rc = from == NULL || from == t ? fill_one(a, t) : mf_tensor_copy(t, from, &a->err);
-  mf_tensor_release(from);
-  return rc;
+static int change(actor *a, mf_tensor *t, const mf_tensor *from) {
+  if (!on_gpu(t)) return MF_OK;
+  return from == NULL || from == t ? fill_one(a, t) : mf_tensor_copy(t, from, &a->err);
 }
 
-static int give(actor *a, mf_tensor *t) {
+static int give(actor *a, mf_tensor *t, DLManagedTensorVersioned **managed) {
   const bool elsewhere = on_gpu(t) && mf_tensor_dltensor(t)->device.device_id != 0;
   const mf_request request = {.stream = elsewhere ? MF_STREAM_DEFAULT : streams[below(a, NSTREAMS)]};
-  DLManagedTensorVersioned *managed;
-  const int rc = mf_tensor_export_to(t, &request, &managed, &a->err);
-  if (rc == MF_OK) hand_out(a, managed);
-  return rc;
+  return mf_tensor_export_to(t, &request, managed, &a->err);
 }
 
-static int copy_of(actor *a, mf_tensor *t, bool to_host) {
+static int to_host(actor *a, mf_tensor *t) {
   const mf_request on_host = {.device = {kDLCPU, 0}};
   mf_tensor *copy;
-  const int rc = to_host ? mf_tensor_to(t, &on_host, &copy, &a->err) : mf_tensor_clone(t, &copy, &a->err);
-  if (rc != MF_OK) return rc;
-  if (to_host) mf_tensor_release(copy);
-  else put(a, copy);
-  return MF_OK;
+  const int rc = mf_tensor_to(t, &on_host, &copy, &a->err);
+  if (rc == MF_OK) mf_tensor_release(copy);
+  return rc;
 }
 
 static int with_one(actor *a, uint64_t what) {
-  mf_tensor *t = pick(a);
-  int rc = MF_OK;
+  mf_tensor *t = pick(a), *from = t != NULL && what < 4 ? pick(a) : NULL, *copy = NULL;
+  DLManagedTensorVersioned *managed = NULL;
+  int rc;
   if (t == NULL) return MF_OK;
-  if (what < 4) rc = change(a, t);
-  else if (what < 7) rc = give(a, t);
-  else rc = copy_of(a, t, what == 7);
-  mf_tensor_release(t);
+  const void *memory = memory_of(t), *other = memory_of(from);
+  turn_change(memory, other, pthread_mutex_lock);
+  if (what < 4) rc = change(a, t, from);
+  else if (what < 7) rc = give(a, t, &managed);
+  else rc = what == 7 ? to_host(a, t) : mf_tensor_clone(t, &copy, &a->err);
+  turn_change(memory, other, pthread_mutex_unlock);
+  if (rc == MF_OK && managed != NULL) hand_out(a, managed);
+  if (rc == MF_OK && copy != NULL) put(a, copy);
+  drop(from);
+  drop(t);
   return rc;
 }
 
@@ -174,7 +216,10 @@ static void by_one_thread(void **state) {
 }
 
 static void by_several_threads(void **state) {
+  const char *threads = getenv("SIM_THREADS");
   (void)state;
+  turns.needed = threads != NULL && strcmp(threads, "separate") == 0;
+  for (int i = 0; i < NTURNS; i++) pthread_mutex_init(&turns.locks[i], NULL);
   for (uint64_t seed = 0; seed < seeds(30); seed++) storm(seed, NTHREADS);
 }
 
