@@ -720,7 +720,8 @@ typedef struct mf_ring mf_ring;
  * writes for a renderer: the worker calls mf_ring_begin, writes, mf_ring_publish; the renderer calls mf_ring_latest,
  * draws, mf_ring_fence. With four slots neither waits for the other: one is written, one is the latest, one is drawn,
  * one waits for its fence. None of these calls takes a lock or allocates (except for a memory's fifth simultaneous
- * fence).
+ * fence). A fence that is asked within one of them may call them, too; while a slot is given a fence it can neither be
+ * given back, nor leave the reader.
  * Owns: ${out} is the caller's reference; the ring has one to each slot. Fails: MF_EINVAL for another ${n}, for slots
  * that overlap or are views of one memory, for memory that a driver knows; MF_ECLOSED, MF_ENOMEM. Threads: any.
  * Standard: none. */

@@ -1,5 +1,5 @@
-/* ring_fence_spec.c: what may happen inside of a fence that a ring asks: the ring is closed, or another thread takes
- * the slot that has just become free. */
+/* ring_fence_spec.c: what may happen inside of a fence that a ring asks: the ring is closed or gone on with, or another
+ * thread takes the slot that has just become free. */
 #include "spec.h"
 
 #include <pthread.h>
@@ -101,6 +101,88 @@ static void a_fence_releases_the_ring_that_sets_another(void **state) {
   }
 }
 
+/* A fence that goes on with the ring whose slot is just being given a fence */
+
+typedef struct meddler {
+  mf_ring *ring;
+  int32_t asked, ended, published, begun, slot, fresh;
+  mf_error why;
+} meddler;
+
+static int32_t meddles(void *ctx, uint64_t value, int64_t ns) {
+  meddler *m = ctx;
+  (void)value;
+  (void)ns;
+  if (m->asked++ > 0) return 0;
+  m->ended = mf_ring_end(m->ring, NULL, MF_READ, &m->why);
+  m->published = mf_ring_publish(m->ring, NULL);
+  m->begun = mf_ring_begin(m->ring, 0, &m->slot, NULL);
+  (void)mf_ring_fence(m->ring, NULL, MF_READ, NULL);
+  (void)mf_ring_latest(m->ring, &m->slot, &m->fresh, NULL);
+  return 0;
+}
+
+/* No room for a fifth: the next one that sets a fence asks these. */
+static void fill_with(mf_ring *ring, int32_t i, const mf_fence *fence) {
+  for (int k = 0; k < 4; k++) OK(mf_tensor_fence(mf_ring_slot(ring, i), fence, MF_READ, &spec_err));
+}
+
+static int32_t is_pending(void *ctx, uint64_t value, int64_t ns) {
+  (void)value;
+  (void)ns;
+  return *(const int32_t *)ctx;
+}
+
+/* A slot that is being given back is nobody's to give back once more, to publish, or to begin. */
+static void a_fence_cannot_give_the_slot_back_that_is_given_back(void **state) {
+  (void)state;
+  mf_ring *ring = make(3);
+  meddler m = {.ring = ring};
+  int32_t pending = 1;
+  const mf_fence meddling = {.ctx = &m, .wait = meddles}, last = {.ctx = &pending, .wait = is_pending};
+  const int32_t i = begin(ring);
+  fill_with(ring, i, &meddling);
+  OK(mf_ring_end(ring, &last, MF_READ, &spec_err));
+  assert_int_equal(m.ended, MF_EINVAL);
+  assert_non_null(strstr(m.why.message, "is just being given back"));
+  assert_int_equal(m.published, MF_EINVAL);
+  assert_int_equal(m.begun, MF_EINVAL);
+  assert_int_equal(m.slot, -1);
+  assert_int_equal(latest(ring), -1);
+  const int32_t next = begin(ring);
+  assert_int_not_equal(next, i);
+  SAYS(MF_EINVAL, "use is 9", mf_ring_end(ring, &last, 9, &spec_err)); /* and the slot can still be given back */
+  OK(mf_ring_end(ring, NULL, MF_READ, &spec_err));
+  (void)begin(ring);
+  OK(mf_ring_end(ring, NULL, MF_READ, &spec_err));
+  assert_int_equal(begin(ring), next); /* not ${i}, whose fence is not done */
+  pending = 0;
+  mf_ring_release(ring);
+}
+
+/* The reader has its slot until that has the fence, whoever asks for a later one. */
+static void a_fence_cannot_take_the_next_slot_from_the_reader_that_sets_one(void **state) {
+  (void)state;
+  mf_ring *ring = make(3);
+  meddler m = {.ring = ring};
+  const mf_fence meddling = {.ctx = &m, .wait = meddles};
+  const int32_t first = begin(ring);
+  OK(mf_ring_publish(ring, &spec_err));
+  assert_int_equal(latest(ring), first);
+  const int32_t second = begin(ring);
+  OK(mf_ring_publish(ring, &spec_err));
+  fill_with(ring, first, &meddling);
+  OK(mf_ring_fence(ring, &meddling, MF_READ, &spec_err));
+  assert_int_equal(m.slot, first);
+  assert_int_equal(m.fresh, 0);
+  assert_int_equal(latest(ring), second);
+  SAYS(MF_EINVAL, "use is 9", mf_ring_fence(ring, &meddling, 9, &spec_err));
+  assert_int_equal(m.begun, MF_OK);
+  OK(mf_ring_publish(ring, &spec_err));
+  assert_int_not_equal(latest(ring), second);
+  mf_ring_release(ring);
+}
+
 /* Another thread takes the slot while the reader looks at the next one */
 
 enum { READ_BY_QUEUE = 7, WRITTEN = 8 };
@@ -179,6 +261,8 @@ int main(void) {
       SPEC(a_fence_releases_the_ring_that_begins),
       SPEC(a_fence_releases_the_ring_that_is_asked_for_the_latest),
       SPEC(a_fence_releases_the_ring_that_sets_another),
+      SPEC(a_fence_cannot_give_the_slot_back_that_is_given_back),
+      SPEC(a_fence_cannot_take_the_next_slot_from_the_reader_that_sets_one),
       SPEC(a_slot_is_taken_while_the_reader_looks_at_the_next),
   };
   return cmocka_run_group_tests(tests, spec_group_setup, NULL);

@@ -8,6 +8,10 @@
 
 enum { FREE, COOLING, HELD };
 
+/* Instead of the writer's slot. A fence that is asked while the slot is taken, or gets a fence, may call the writer's
+ * functions: it finds no slot to write, and none to give back a second time. */
+enum { NONE = -1, TAKING = -2, GIVING = -3 };
+
 /* A state and, above it, the turn, counted from 1, in which the slot was given back: the lowest one has been free for
  * longest. Both change as one: a thread that has looked at the fences of an earlier turn cannot free a later one. */
 #define STATES 4
@@ -20,9 +24,10 @@ typedef struct ring_slot {
 struct mf_ring {
   _Atomic int64_t refs;
   int32_t n;
-  _Atomic int32_t written; /* the writer's slot, -1 for none */
+  _Atomic int32_t written; /* the writer's slot, or NONE, TAKING, GIVING */
   _Atomic int32_t latest;  /* the published slot that nobody took, -1 for none */
   _Atomic int32_t read;    /* the reader's slot, -1 for none */
+  bool sets_fence;         /* the reader, which keeps its slot meanwhile */
   _Atomic uint64_t turns;
   ring_slot slots[];
 };
@@ -79,9 +84,10 @@ int mf_ring_create(mf_tensor *const *slots, int32_t n, mf_ring **out, mf_error *
   mf_ring *r = *out;
   atomic_init(&r->refs, 1);
   r->n = n;
-  atomic_init(&r->written, -1);
+  atomic_init(&r->written, NONE);
   atomic_init(&r->latest, -1);
   atomic_init(&r->read, -1);
+  r->sets_fence = false;
   atomic_init(&r->turns, (uint64_t)n + 1);
   for (int32_t i = 0; i < n; i++) {
     r->slots[i].tensor = mf_tensor_retain(slots[i]);
@@ -182,10 +188,8 @@ static int take(mf_ring *r, int64_t ns, int32_t *out, mf_error *err) {
 
 /* The writer */
 
-#define TAKING (-2)
-
 int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
-  int32_t none = -1;
+  int32_t none = NONE;
   MF__NEED(slot);
   *slot = -1;
   MF__NEED(r);
@@ -206,21 +210,26 @@ int mf_ring_begin(mf_ring *r, int64_t ns, int32_t *slot, mf_error *err) {
   return mf__end(rc, __func__, err);
 }
 
-static int writers_slot(mf_ring *r, int32_t *out, mf_error *err) {
+/* Takes the slot from the writer, who has it back only from a call that fails. */
+static int take_written(mf_ring *r, int32_t *out, mf_error *err) {
   *out = atomic_load_explicit(&r->written, memory_order_acquire);
-  return *out >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "no slot is being written; begin one first");
+  int32_t now = *out;
+  if (now >= 0 && atomic_compare_exchange_strong_explicit(&r->written, &now, GIVING, memory_order_relaxed,
+                                                          memory_order_relaxed))
+    return MF_OK;
+  if (now == GIVING) return mf__fail(err, MF_EINVAL, "the slot that was written is just being given back");
+  return mf__fail(err, MF_EINVAL, "no slot is being written; begin one first");
 }
 
 int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
   MF__NEED(r);
   int32_t i;
   (void)mf_ring_retain(r);
-  int rc = writers_slot(r, &i, err);
-  if (rc == MF_OK && fence != NULL) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
-  if (rc == MF_OK) {
-    give_back(r, i);
-    atomic_store_explicit(&r->written, -1, memory_order_release);
-  }
+  int rc = take_written(r, &i, err);
+  const bool taken = rc == MF_OK;
+  if (taken && fence != NULL) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
+  if (taken && rc == MF_OK) give_back(r, i);
+  if (taken) atomic_store_explicit(&r->written, rc == MF_OK ? NONE : i, memory_order_release);
   mf_ring_release(r);
   return mf__end(rc, __func__, err);
 }
@@ -228,11 +237,11 @@ int mf_ring_end(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err) {
 int mf_ring_publish(mf_ring *r, mf_error *err) {
   MF__NEED(r);
   int32_t i;
-  const int rc = writers_slot(r, &i, err);
+  const int rc = take_written(r, &i, err);
   if (rc == MF_OK) {
     const int32_t before = atomic_exchange_explicit(&r->latest, i, memory_order_acq_rel);
     if (before >= 0) give_back(r, before);
-    atomic_store_explicit(&r->written, -1, memory_order_release);
+    atomic_store_explicit(&r->written, NONE, memory_order_release);
   }
   return mf__end(rc, __func__, err);
 }
@@ -242,7 +251,7 @@ int mf_ring_publish(mf_ring *r, mf_error *err) {
 int mf_ring_latest(mf_ring *r, int32_t *slot, int32_t *fresh, mf_error *err) {
   MF__NEED(r);
   MF__NEED(slot);
-  const int32_t i = atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
+  const int32_t i = r->sets_fence ? -1 : atomic_exchange_explicit(&r->latest, -1, memory_order_acq_rel);
   if (i >= 0) {
     const int32_t before = atomic_load_explicit(&r->read, memory_order_relaxed);
     atomic_store_explicit(&r->read, i, memory_order_relaxed);
@@ -262,7 +271,10 @@ int mf_ring_fence(mf_ring *r, const mf_fence *fence, int32_t use, mf_error *err)
   const int32_t i = atomic_load_explicit(&r->read, memory_order_relaxed);
   int rc = i >= 0 ? MF_OK : mf__fail(err, MF_EINVAL, "the reader has no slot; take the latest one first");
   if (rc == MF_OK && fence == NULL) rc = mf__fail(err, MF_EINVAL, "fence is NULL; a fence expected");
+  const bool outer = r->sets_fence; /* a fence that is asked may set one, too */
+  r->sets_fence = true;
   if (rc == MF_OK) rc = mf_tensor_fence(r->slots[i].tensor, fence, use, err);
+  r->sets_fence = outer;
   mf_ring_release(r);
   return mf__end(rc, __func__, err);
 }
