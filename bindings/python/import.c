@@ -330,9 +330,7 @@ PyObject *core_from_dlpack(PyObject *module, PyObject *const *args, Py_ssize_t n
   mf_tensor *t = NULL;
   if (import_object(&request, &t) < 0) return NULL;
   if (!request.masked || refuse_mask(&request) == 0) return finish(&request, t);
-  const aside exception = aside_begin();
-  mf_tensor_release(t);
-  aside_end(exception);
+  core_release_quietly(t);
   return NULL;
 }
 

@@ -27,9 +27,9 @@ CHOSEN = os.environ.get("MOONFERRY_SEAM", "").split()[:1] or HOSTS
 SECONDS = 1800 + 3 * float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0)
 
 
-def run(command):
+def run(command, **more):
     folders = [os.environ["PYTHONPATH"], HERE, HERE.parent / "python", HERE.parent / "python" / "gpu"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONHASHSEED": "0"}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONHASHSEED": "0", **more}
     done = subprocess.run(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS
     )
@@ -54,6 +54,15 @@ def test_whatever_happens_inside_of_a_call(host):
     done = run(HOSTS[host])
     assert done.returncode == 0, done.stdout[-20000:]
     assert "cases" in done.stdout
+
+
+def test_many_threads_do_anything_at_once():
+    """With the same tensors and Lua states, crowd.py's way; what the simulator finds is a failure, too."""
+    seed = os.environ.get("MOONFERRY_SPEC_SEED", "0")
+    seconds = 8 + float(os.environ.get("MOONFERRY_SEAMS_SECONDS") or 0) / 20
+    done = run([sys.executable, HERE / "crowd.py", seed, str(seconds)], SIM_EXIT="3", SIM_SEED=seed)
+    assert done.returncode == 0, done.stdout[-20000:]
+    assert "operations of" in done.stdout
 
 
 def test_a_collection_behind_each_instruction_takes_nothing_that_is_used():
