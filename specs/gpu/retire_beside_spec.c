@@ -6,6 +6,9 @@
 
 #include "../c/moment.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 static struct {
   pthread_t thread;
   pthread_mutex_t lock;
@@ -109,11 +112,13 @@ static void who_waits_gets_what_another_thread_looks_at(void **state) {
 static struct {
   pthread_t thread;
   mf_tensor *uses;
-  bool runs, inside, waited;
+  uint64_t number; /* of the call that it stays inside of */
+  bool runs, inside, stayed, waited;
 } looker;
 
 static void stay_inside(void *unused) {
   (void)unused;
+  looker.stayed = true;
   say(&looker.inside);
   moment_wait(&waiter.changed, &waiter.lock, &looker.waited);
 }
@@ -121,8 +126,10 @@ static void stay_inside(void *unused) {
 static void *run_looker(void *unused) {
   mf_error e;
   (void)unused;
-  sim_ask_at("*", "*", 1, stay_inside, NULL);
+  looker.stayed = false;
+  sim_ask_at("*", "*", looker.number, stay_inside, NULL);
   if (mf_tensor_acquire(looker.uses, MF_STREAM_DEFAULT, MF_WRITE, &e) != MF_OK) abort();
+  sim_ask_at("*", "*", 1, NULL, NULL);
   say(&looker.inside);
   return NULL;
 }
@@ -139,6 +146,7 @@ static void let_look(void *unused) {
 static bool within_call(uint64_t number) {
   loan *const loans[] = {loan_new(), loan_new()};
   looker.runs = looker.inside = looker.waited = false;
+  looker.number = 1;
   for (size_t i = 0; i < COUNT(loans); i++) {
     mf_tensor *t = import(loans[i]);
     keep_busy(t, waiter.stream);
@@ -165,6 +173,47 @@ static void who_waits_gets_what_is_looked_at_meanwhile(void **state) {
   waiter.stream = stream_new(0);
   waiter.other_stream = stream_new(0);
   while (within_call(number)) number++;
+  assert_true(number > 2);
+  mf_tensor_release(looker.uses);
+  stream_end(0, waiter.other_stream);
+  stream_end(0, waiter.stream);
+  pthread_cond_destroy(&waiter.changed);
+}
+
+/* ThreadSanitizer looks in _exit for threads that the child has not. */
+static void trim_in_child(void) {
+  mf_error e;
+  alarm(HANGS_SECONDS);
+  syscall(SYS_exit_group, mf_pools_trim(0, &e) == MF_OK ? 0 : 2);
+}
+
+static bool fork_beside_call(uint64_t number) {
+  loan *l = loan_new();
+  mf_tensor *t = import(l);
+  looker.inside = looker.waited = false;
+  looker.number = number;
+  keep_busy(t, waiter.stream);
+  mf_tensor_release(t);
+  OK(mf_tensor_acquire(looker.uses, waiter.other_stream, MF_WRITE, &err));
+  let_look(NULL);
+  in_fork(trim_in_child);
+  say(&looker.waited);
+  pthread_join(looker.thread, NULL);
+  synchronize(0);
+  loan_end(l);
+  return looker.stayed;
+}
+
+/* The thread that looks is not there in a child, and is not waited for. */
+static void a_child_does_not_wait_for_a_thread_that_it_has_not(void **state) {
+  (void)state;
+  needs_simulator();
+  uint64_t number = 1;
+  moment_init(&waiter.changed);
+  looker.uses = create(gpu(0), NBYTES);
+  waiter.stream = stream_new(0);
+  waiter.other_stream = stream_new(0);
+  while (fork_beside_call(number)) number++;
   assert_true(number > 2);
   mf_tensor_release(looker.uses);
   stream_end(0, waiter.other_stream);
@@ -200,6 +249,7 @@ static void who_looks_may_wait(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(who_waits_gets_what_another_thread_looks_at), SPEC(who_looks_may_wait),
-                                     SPEC(who_waits_gets_what_is_looked_at_meanwhile)};
+                                     SPEC(who_waits_gets_what_is_looked_at_meanwhile),
+                                     SPEC(a_child_does_not_wait_for_a_thread_that_it_has_not)};
   return RUN(tests);
 }
