@@ -438,7 +438,7 @@ def finish():
         known.tensor.close()
     for lua in states:
         lua.close()
-    del known, lua
+    known = lua = None
     for kept in (constant, written, tables, states, threads):
         kept.clear()
     for _ in range(3):
@@ -448,8 +448,8 @@ def finish():
     mf.trim()
 
 
-def main():
-    seed, seconds, *names = sys.argv[1:]
+def main(seed, seconds, *names):
+    """Whether all went well."""
     sys.setswitchinterval(1e-5)
     faulthandler.enable()
     faulthandler.dump_traceback_later(float(seconds) + 300, exit=True)
@@ -465,13 +465,14 @@ def main():
     for thread in list(threads):
         thread.join()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    del thread
+    thread = None
     finish()
     if any(mf.ledger()):
         problems.append(f"left over: {mf.ledger()}")
     print(*problems[:5], sep="\n")
     print(f"{sum(counts.values())} operations of {len(counts)} kinds" if not problems else "the crowd failed")
-    sys.exit(bool(problems))
+    return not problems
 
 
-main()
+if __name__ == "__main__":
+    sys.exit(0 if main(*sys.argv[1:]) else 1)
