@@ -8,6 +8,28 @@ local ffi = require "ffi"
 
 local finalizer = {}
 
+-- LuaJIT keeps a module whose file has failed as one that is being loaded, for ever. It marks that by a number, and by
+-- a userdata in earlier versions; no module of ours is either.
+local function forget_unfinished()
+  for name, module in pairs(package.loaded) do
+    local kind = type(module)
+    if (kind == "number" or kind == "userdata") and tostring(name):find "^moonferry" then
+      package.loaded[name] = nil
+    end
+  end
+end
+
+--- Keeps the function out of LuaJIT's compiler. That cannot be told so in a finalizer: then the file that asks for it
+--- cannot be loaded there, and can be later.
+---@param fn function
+function finalizer.interpret(fn)
+  local ok, message = pcall(jit.off, fn)
+  if not ok then
+    forget_unfinished()
+    error(("a finalizer cannot load a module of moonferry (%s); require it before"):format(tostring(message)), 0)
+  end
+end
+
 local gc, getmetatable, newproxy, pcall = ffi.gc, getmetatable, newproxy, pcall
 local getfenv, pairs = getfenv, pairs
 
@@ -167,16 +189,16 @@ function finalizer.of(give_back)
   finishes[finalize] = finish
   -- A finalizer is called from everywhere, compiled code among it.
   if type(give_back) == "function" then
-    jit.off(give_back)
+    finalizer.interpret(give_back)
   end
-  jit.off(finish)
-  jit.off(finalize)
+  finalizer.interpret(finish)
+  finalizer.interpret(finalize)
   return finalize
 end
 
-jit.off(give_back_waiting)
-jit.off(wait)
-jit.off(put_off)
+finalizer.interpret(give_back_waiting)
+finalizer.interpret(wait)
+finalizer.interpret(put_off)
 
 -- Lua finalizes this when it is closed, and before only where nothing can use this module any more.
 finalizer.last = gc(ffi.new "char[1]", finalizer.close_begins)

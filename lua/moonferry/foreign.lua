@@ -19,7 +19,7 @@ local function run_due()
   releases_run()
 end
 
-jit.off(run_due)
+finalizers.interpret(run_due)
 
 --- From now on calls a C function of the bridge for that.
 ---@param run function
@@ -49,6 +49,6 @@ function foreign.call(fn, ...)
   return fn(...)
 end
 
-jit.off(foreign.call)
+finalizers.interpret(foreign.call)
 
 return foreign

@@ -323,6 +323,6 @@ function ring.give_back(handle)
   return release(finalizers.disarm(handle))
 end
 
-jit.off(ring.give_back)
+finalizers.interpret(ring.give_back)
 
 return ring

@@ -144,7 +144,7 @@ local function let_go(place, on, handle)
   return destroy(on, handle, nil)
 end
 
-jit.off(let_go)
+finalizers.interpret(let_go)
 
 -- Once for each stream, and not at all where there is no memory for the arguments: then it is there still.
 local function give_back(place)

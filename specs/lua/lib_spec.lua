@@ -193,4 +193,24 @@ describe("the library", function()
     local output, code = run(program, "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
     assert.are.equal(0, code, output)
   end)
+
+  -- LuaJIT lets nobody say there what must not be compiled.
+  it("is not loaded by a finalizer, but can be later", function()
+    for _, before in ipairs { "", 'require "moonferry"' } do
+      local name = before == "" and "moonferry" or "moonferry.gl"
+      local output, code = run(([[%s
+        local object, told = newproxy(true), nil
+        getmetatable(object).__gc = function()
+          told = select(2, pcall(require, %q))
+        end
+        object = nil
+        collectgarbage()
+        print(told)
+        print(require(%q) == require(%q), require("moonferry").zeros(2):get(1))
+      ]]):format(before, name, name, name), "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
+      assert.are.equal(0, code, output)
+      assert.are.equal("a finalizer cannot load a module of moonferry (bad action while in __gc metamethod); require it "
+        .. "before\ntrue\t0\n", output)
+    end
+  end)
 end)
