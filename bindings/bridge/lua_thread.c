@@ -116,6 +116,10 @@ static void raise_where_it_waits(lua_State *L, lua_Debug *activation) {
   lua_error(L);
 }
 
+static int refuse_inside(lua_State *L) {
+  return mf__fail(L, "a debug hook or a finalizer of this state has called this; the coroutine waits as before");
+}
+
 /* While a hook or a finalizer of this thread's runs, the thread runs no other hook. Ours would not raise then, and the
  * coroutine would go on. So the chunk at the top of the stack, of one instruction, tries it first. */
 static void check_hooks(lua_State *L, struct resume *resume) {
@@ -125,7 +129,13 @@ static void check_hooks(lua_State *L, struct resume *resume) {
   mf__top->state->raising = NULL;
   give_fault_back(L, resume);
   if (status != 0) lua_error(L);
-  mf__fail(L, "a debug hook or a finalizer of this state has called this; the coroutine waits as before");
+  refuse_inside(L);
+}
+
+/* LuaJIT refuses that in a finalizer. */
+static int flush_compiled(lua_State *L) {
+  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_FLUSH);
+  return 0;
 }
 
 /* LuaJIT has no call that resumes with an error, but runs the hook of a state in each of its coroutines; not in
@@ -141,11 +151,12 @@ static void arm_fault(lua_State *L, struct resume *resume) {
     lua_pushliteral(L, "cannot resume this coroutine");
     status = LUA_ERRRUN;
   }
-  if (status != 0) {
+  const int flushed = status == 0 ? lua_cpcall(L, flush_compiled, NULL) : 0;
+  if (status != 0 || flushed != 0) {
     give_fault_back(L, resume);
+    if (flushed == LUA_ERRRUN) refuse_inside(L);
     lua_error(L);
   }
-  luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_FLUSH);
   resume->hook = lua_gethook(L);
   resume->mask = lua_gethookmask(L);
   resume->count = lua_gethookcount(L);

@@ -135,6 +135,33 @@ def test_throw_inside_of_a_debug_hook_is_refused():
     assert lua.globals().went_on is None and list(thread) == []
 
 
+def test_throw_inside_of_a_finalizer_is_refused():
+    """LuaJIT cannot drop compiled code there. What was to be raised is not kept by the state."""
+    lua = mf.Lua()
+    thread = lua.eval("function() coroutine.yield(1) went_on = true coroutine.yield(2) end").coroutine()
+    assert next(thread) == 1
+    refused = []
+
+    def inside():
+        for end in thread.close, lambda: thread.throw(KeyError("thrown")):
+            with pytest.raises(mf.LuaError) as told:
+                end()
+            refused.append(str(told.value).splitlines()[0])
+
+    lua.globals().inside = inside
+    lua.execute("""
+        function finalize() getmetatable(newproxy(true)).__gc = function() inside() end collectgarbage() end
+        function kept() local n = 0 for _ in pairs(debug.getregistry()) do n = n + 1 end return n end
+        finalize()""")
+    before = lua.globals().kept()
+    for _ in range(20):
+        lua.globals().finalize()
+    assert set(refused) == {NO_HOOKS} and len(refused) == 42 and lua.globals().went_on is None
+    assert lua.globals().kept() < before + 20
+    thread.close()
+    assert lua.globals().went_on is None and list(thread) == []
+
+
 def test_throw_while_it_runs_is_refused(lua):
     thread = lua.eval("function(f) f() coroutine.yield(1) end").coroutine(lambda: thread.throw(KeyError("k")))
     with pytest.raises(mf.LuaError, match="running"):
