@@ -221,6 +221,79 @@ static void a_child_does_not_wait_for_a_thread_that_it_has_not(void **state) {
   pthread_cond_destroy(&waiter.changed);
 }
 
+/* What is looked at still waits, whoever asks inside of whichever call of the look. */
+static int64_t counted;
+
+static void count_within(void *unused) {
+  (void)unused;
+  counted = deferred();
+}
+
+static void what_is_looked_at_counts(void **state) {
+  enum { NOT_CALLED = -1 };
+  (void)state;
+  needs_simulator();
+  loan *l = loan_new();
+  mf_tensor *t = import(l), *other = create(gpu(0), NBYTES);
+  const mf_stream s = stream_new(0);
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  OK(mf_tensor_acquire(other, s, MF_WRITE, &err));
+  int calls = 0;
+  do {
+    counted = NOT_CALLED;
+    sim_ask_at("*", "*", (uint64_t)calls + 1, count_within, NULL);
+    OK(mf_tensor_acquire(other, calls % 2 == 0 ? MF_STREAM_DEFAULT : s, MF_WRITE, &err));
+    sim_ask_at("*", "*", 1, NULL, NULL);
+    if (counted != NOT_CALLED) assert_int_equal(counted, 1);
+    calls++;
+  } while (counted != NOT_CALLED);
+  assert_true(calls > 3);
+  synchronize(0);
+  assert_int_equal(deferred(), 0);
+  loan_end(l);
+  mf_tensor_release(other);
+  stream_end(0, s);
+}
+
+/* An allocation that finds no memory waits for as long as the work of any device takes. */
+static void *run_trim(void *failed) {
+  const DLDevice device = gpu(0);
+  *(int *)failed = mf_pool_trim(&device, NULL);
+  return NULL;
+}
+
+static void trim_beside(void *failed) {
+  pthread_t thread;
+  counted = deferred();
+  if (pthread_create(&thread, NULL, run_trim, failed) != 0) abort();
+  pthread_join(thread, NULL);
+}
+
+static void who_waits_for_memory_is_not_waited_for(void **state) {
+  (void)state;
+  needs_simulator();
+  const DLDevice device = gpu(0);
+  loan *l = loan_new();
+  mf_tensor *t = import(l), *more;
+  const mf_stream s = stream_new(0);
+  int failed = 1;
+  keep_busy(t, s);
+  mf_tensor_release(t);
+  OK(mf_pool_limit(&device, NBYTES, &err));
+  sim_ask_at("cuEventSynchronize", "hipStreamSynchronize", 1, trim_beside, &failed);
+  alarm(HANGS_SECONDS);
+  assert_int_equal(create_at(device, 2 * NBYTES, &more), MF_ENOMEM);
+  alarm(0);
+  assert_int_equal(failed, MF_OK);
+  assert_int_equal(counted, 1);
+  assert_int_equal(deferred(), 0);
+  OK(mf_pool_limit(&device, 0, &err));
+  mf_releases_run();
+  loan_end(l);
+  stream_end(0, s);
+}
+
 static void synchronize_within(void *unused) {
   (void)unused;
   synchronize(0);
@@ -249,6 +322,8 @@ static void who_looks_may_wait(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {SPEC(who_waits_gets_what_another_thread_looks_at), SPEC(who_looks_may_wait),
+                                     SPEC(what_is_looked_at_counts),
+                                     SPEC(who_waits_for_memory_is_not_waited_for),
                                      SPEC(who_waits_gets_what_is_looked_at_meanwhile),
                                      SPEC(a_child_does_not_wait_for_a_thread_that_it_has_not)};
   return RUN(tests);

@@ -18,6 +18,10 @@ typedef struct look {
   struct look *next;
   uint64_t number; /* later ones have higher numbers */
   uint32_t thread;
+  bool waits;   /* for events, for as long as the work of another device may take: nobody waits for it */
+  bool has_one; /* record out of the list, of that memory */
+  mf__space of_space;
+  int32_t of_ordinal;
 } look;
 
 typedef struct waiting_list {
@@ -60,28 +64,34 @@ void mf__record_prune(mf__record *a) {
 
 /* The list */
 
-static void push(waiting_list *l, mf__record *a) {
+static void push(waiting_list *l, mf__record *a, look *mine) {
   a->next = NULL;
   pthread_mutex_lock(&l->lock);
   if (l->first == NULL) l->first = a;
   else l->last->next = a;
   l->last = a;
+  if (mine != NULL) mine->has_one = false;
   pthread_mutex_unlock(&l->lock);
 }
 
-static mf__record *pop(waiting_list *l) {
+static mf__record *pop(waiting_list *l, look *mine) {
   pthread_mutex_lock(&l->lock);
   mf__record *a = l->first;
-  if (a != NULL) l->first = a->next;
+  mine->has_one = a != NULL;
+  if (a != NULL) {
+    l->first = a->next;
+    mine->of_space = a->space;
+    mine->of_ordinal = a->ordinal;
+  }
   pthread_mutex_unlock(&l->lock);
   return a;
 }
 
 /* Looks */
 
-static void look_begin(waiting_list *l, look *mine) {
+static void look_begin(waiting_list *l, look *mine, bool wait) {
   pthread_mutex_lock(&l->lock);
-  *mine = (look){.next = l->looks, .number = ++l->last_look, .thread = mf__thread_number()};
+  *mine = (look){.next = l->looks, .number = ++l->last_look, .thread = mf__thread_number(), .waits = wait};
   l->looks = mine;
   pthread_mutex_unlock(&l->lock);
 }
@@ -99,7 +109,7 @@ static bool is_looked_at(waiting_list *l, uint64_t until) {
   const uint32_t me = mf__thread_number();
   pthread_mutex_lock(&l->lock);
   const look *other = l->looks;
-  while (other != NULL && (other->number > until || other->thread == me)) other = other->next;
+  while (other != NULL && (other->waits || other->number > until || other->thread == me)) other = other->next;
   pthread_mutex_unlock(&l->lock);
   return other != NULL;
 }
@@ -136,21 +146,20 @@ static bool is_done(mf__record *a, bool wait) {
   return a->count == 0;
 }
 
-/* Ends those of the first n records in the list whose work is done. Who waits for events may do so for as long as the
- * work of another device takes, and is not awaited. */
+/* Ends those of the first n records in the list whose work is done. */
 static void poll_list(const mf__backend *backend, int64_t n, bool wait) {
   waiting_list *l = list_of(backend);
   look mine;
-  if (!wait) look_begin(l, &mine);
-  for (mf__record *a; n > 0 && (a = pop(l)) != NULL; n--) {
+  look_begin(l, &mine, wait);
+  for (mf__record *a; n > 0 && (a = pop(l, &mine)) != NULL; n--) {
     if (!is_done(a, wait)) {
-      push(l, a);
+      push(l, a, &mine);
       continue;
     }
     a->finish(a->ctx);
     atomic_fetch_sub_explicit(&l->count, 1, memory_order_release);
   }
-  if (!wait) look_end(l, &mine);
+  look_end(l, &mine);
 }
 
 /* That nothing waits is news of the thread that ended the last one, and comes behind all that it did for that. */
@@ -172,7 +181,7 @@ void mf__retire(mf__record *record, mf__finish_fn finish, void *ctx) {
   }
   waiting_list *l = list_of(record->backend);
   atomic_fetch_add_explicit(&l->count, 1, memory_order_relaxed);
-  push(l, record);
+  push(l, record, NULL);
 }
 
 void mf__retire_poll(void) {
@@ -198,13 +207,18 @@ void mf__retire_wait(const mf__backend *backend) {
   poll_all(backend, true);
 }
 
+static bool is_of(mf__space space, int32_t ordinal, const mf__device *device) {
+  return space == device->space && (space != MF__DEVICE || ordinal == device->ordinal);
+}
+
 int64_t mf__retire_count(const mf__device *device) {
   waiting_list *l = list_of(device->backend);
   int64_t n = 0;
   if (!mf__retire_waits(device->backend)) return 0;
   pthread_mutex_lock(&l->lock);
-  for (const mf__record *a = l->first; a != NULL; a = a->next)
-    n += a->space == device->space && (a->space != MF__DEVICE || a->ordinal == device->ordinal);
+  for (const mf__record *a = l->first; a != NULL; a = a->next) n += is_of(a->space, a->ordinal, device);
+  for (const look *other = l->looks; other != NULL; other = other->next)
+    n += other->has_one && is_of(other->of_space, other->of_ordinal, device);
   pthread_mutex_unlock(&l->lock);
   return n;
 }
