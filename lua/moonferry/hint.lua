@@ -147,7 +147,7 @@ end
 ---@return boolean
 function hint.is_callable(value)
   local kind, mt = type(value), getmetatable(value)
-  return kind == "function" or kind == "userdata" or type(mt) == "table" and mt.__call ~= nil
+  return kind == "function" or kind == "userdata" and type(mt) == "string" or type(mt) == "table" and mt.__call ~= nil
 end
 
 --- Raises unless `body` can be called.

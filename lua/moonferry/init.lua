@@ -110,8 +110,10 @@ local mf = {
   version = ffi.string(C.mf_version_string()),
 }
 
+local new_double = ffi.typeof "double"
+
 local function part_of(value, name)
-  if type(value) ~= "number" and type(value) ~= "cdata" then
+  if type(value) ~= "number" and not (type(value) == "cdata" and errors.converts(new_double, value)) then
     errors.misuse("complex: %s: expected a number, got %s", name, errors.show(value))
   end
   return value
@@ -122,7 +124,7 @@ end
 ---@param im? number
 ---@return ffi.cdata*
 function mf.complex(re, im)
-  return ffi.new("complex", part_of(re, "re"), part_of(im or 0, "im"))
+  return ffi.new("complex", part_of(re, "re"), part_of(type(im) == "nil" and 0 or im, "im"))
 end
 
 local new_ledger = ffi.typeof "mf_ledger"

@@ -217,17 +217,18 @@ local function put(at, value)
   at[0] = value
 end
 
--- A cdata of another type would be refused by LuaJIT, at a line of this file.
+-- A cdata of another type would be refused by LuaJIT, at a line of this file. (A pointer to nothing is nil to LuaJIT's
+-- ==, whatever its type.)
 local function is_fence(value)
   return ffi.istype(fence_t, value) or type(value) == "cdata" and errors.converts(put, new_pointer(), value)
 end
 
 local function check_fence(fence, use, what)
-  if fence ~= nil and not is_fence(fence) then
+  if type(fence) ~= "nil" and not is_fence(fence) then
     misuse("%s: fence: expected an mf_fence, got %s", what, show(fence))
-  elseif use ~= nil and type(use) ~= "number" then
+  elseif type(use) ~= "nil" and type(use) ~= "number" then
     misuse("%s: use: expected C.MF_READ or C.MF_WRITE, got %s", what, show(use))
-  elseif use ~= nil then
+  elseif use then
     numbers.small(use, what .. ": use")
   end
 end

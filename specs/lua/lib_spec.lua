@@ -209,8 +209,8 @@ describe("the library", function()
         print(require(%q) == require(%q), require("moonferry").zeros(2):get(1))
       ]]):format(before, name, name, name), "MOONFERRY_LIBRARY=" .. absolute(LIBRARY))
       assert.are.equal(0, code, output)
-      assert.are.equal("a finalizer cannot load a module of moonferry (bad action while in __gc metamethod); require it "
-        .. "before\ntrue\t0\n", output)
+      assert.are.equal("a finalizer cannot load a module of moonferry (bad action while in __gc metamethod); require "
+        .. "it before\ntrue\t0\n", output)
     end
   end)
 end)
