@@ -306,7 +306,8 @@ local function each_device(verb)
   end
 end
 
--- Memory that is freed gives back events of the devices; and to free it is queued work, too.
+-- Memory that is freed gives back events of the devices; and to free it is queued work, too, for which ROCm's streams
+-- stay until the next trim.
 local function trim()
   each_device "synchronize"
   assert.is_true(mf.trim(gpu.pinned))
@@ -315,6 +316,7 @@ local function trim()
   end
   each_device "trim"
   each_device "synchronize"
+  each_device "trim"
 end
 
 -- Nothing of Moonferry is left, here or in the driver, the caller's device is as it was, and nobody raced.

@@ -123,6 +123,7 @@ typedef struct mf__backend {
 
   int (*stream_create)(mf_stream *out, mf_error *err);
   int (*stream_destroy)(mf_stream stream, mf_error *err);
+  bool destroy_may_drop; /* what the stream still has to do */
   /* A number that no other stream of the process has or will have, unlike its handle; 0 where the driver has none, or
    * the stream is being captured. */
   uint64_t (*stream_name)(mf_stream stream);

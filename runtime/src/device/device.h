@@ -155,6 +155,8 @@ bool mf__stream_is_current(const mf__device *device, mf_stream stream);
 /* stream_own.c: the streams that we make */
 
 bool mf__streams_exist(const mf__backend *backend); /* of ours, kept ones included */
+/* Whether a trim has left any to its work, which a later one could give to the driver. */
+bool mf__streams_busy(const mf__backend *backend);
 /* Gives kept streams to the driver, if no holder may name them. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal);
 /* Whether a handle is a stream of ours, given back or not: then it stays valid while a holder is counted. */

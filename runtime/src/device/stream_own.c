@@ -12,6 +12,7 @@ typedef struct own_stream {
   mf_stream handle;
   int32_t ordinal;
   bool in_use;
+  bool busy; /* a trim has left it to its work */
 } own_stream;
 
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -139,23 +140,41 @@ bool mf__streams_exist(const mf__backend *backend) {
   return s != NULL;
 }
 
-/* A capture would go with its stream, so that such a one stays. */
+/* A driver that may drop what a destroyed stream has to do is asked first. One that cannot say is taken at its word. */
+static bool is_busy(own_stream *s) {
+  const mf__queue q = {.backend = s->backend, .ordinal = s->ordinal, .stream = s->handle};
+  bool done = true;
+  s->busy = s->backend->destroy_may_drop && mf__queue_query(&q, &done, NULL) == MF_OK && !done;
+  return s->busy;
+}
+
+bool mf__streams_busy(const mf__backend *backend) {
+  const own_stream *s;
+  if (mf__holders(backend) != 0) return false;
+  pthread_mutex_lock(&own_lock);
+  for (s = own_streams; s != NULL; s = s->next)
+    if (s->backend == backend && !s->in_use && s->busy) break;
+  pthread_mutex_unlock(&own_lock);
+  return s != NULL;
+}
+
+/* A capture would go with its stream, and work may, so that such a one stays. */
 void mf__stream_trim(const mf__backend *backend, int32_t ordinal) {
   mf__scope scope;
-  own_stream *s, *captured = NULL;
+  own_stream *s, *staying = NULL;
   if (mf__holders(backend) != 0 || !backend->usable() || !mf__streams_exist(backend)) return;
   if (mf__enter_relaxed(&scope, backend, ordinal, NULL) != MF_OK) return;
   while ((s = unlink_kept(backend, ordinal)) != NULL) {
-    if (is_captured(s)) {
-      s->next = captured;
-      captured = s;
+    if (is_captured(s) || is_busy(s)) {
+      s->next = staying;
+      staying = s;
       continue;
     }
     (void)backend->stream_destroy(s->handle, NULL);
     free(s);
   }
-  while ((s = captured) != NULL) {
-    captured = s->next;
+  while ((s = staying) != NULL) {
+    staying = s->next;
     link_stream(s);
   }
   mf__leave(&scope);

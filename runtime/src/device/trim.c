@@ -112,7 +112,8 @@ static bool is_pending(bool delete) {
   for (size_t i = 0; i < MF__NBACKENDS && !pending; i++) {
     const mf__backend *backend = mf__backends[i];
     const int32_t count = count_of(backend);
-    pending = count > 0 && (mf__pools_cache(backend) || (delete && mf__retire_waits(backend)));
+    pending = count > 0 && (mf__pools_cache(backend) || mf__streams_busy(backend) ||
+                            (delete && mf__retire_waits(backend)));
     for (int32_t k = 0; k < count && !pending; k++)
       pending = mf__stage_exists(backend, k) || mf__blocks_left(backend, k);
   }

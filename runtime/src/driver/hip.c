@@ -269,6 +269,7 @@ const mf__backend mf__backend_hip = {
     .device_forget = device_forget,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
+    .destroy_may_drop = true, /* HIP, Stream Management, hipStreamDestroy; CUDA's driver finishes it */
     .stream_name = stream_name,
     .stream_device = stream_device,
     .stream_capture = mf__hip_stream_capture,
