@@ -140,7 +140,7 @@ bool mf__streams_exist(const mf__backend *backend) {
   return s != NULL;
 }
 
-/* A driver that may drop what a destroyed stream has to do is asked first. One that cannot say is taken at its word. */
+/* A driver that may drop what a destroyed stream has to do is asked first; where it fails to say, the stream goes. */
 static bool is_busy(own_stream *s) {
   const mf__queue q = {.backend = s->backend, .ordinal = s->ordinal, .stream = s->handle};
   bool done = true;
