@@ -34,7 +34,7 @@ EXPLAINED = {
     "ValueError": ("the tensor is closed", "forked after"),
     "BufferError": ("of the tensor is out", "of the tensor are out"),
     "MemoryError": ("no memory for",),
-    "LuaError": ("no memory for", "tensor closed", "Stray", "LuaInterrupt"),
+    "LuaError": ("no memory for", "tensor closed", "tensor was closed", "Stray", "LuaInterrupt"),
     "RuntimeError": ("run on other threads", "Lua state was closed"),
     "ExchangeError": ("read-only",),
     "IndexError": ("one for each axis",),
@@ -47,7 +47,7 @@ POOLS = GPUS + ([f"{KIND}_host"] if KIND else []) + (["cuda_managed"] if KIND ==
 SPACES = ["cpu", *POOLS]
 
 OPERATIONS = {}
-LOCK = threading.Lock()
+LOCK = threading.RLock()  # a finalizer may want it inside
 problems, counts, states, threads = [], {}, [], []
 constant, written, tables = [], [], []
 values = itertools.count(1)
@@ -236,9 +236,9 @@ def read(draw, known):
 
 @operation
 def use_written(draw):
+    fresh = [Known(full(draw, 0.0), 0.0)] if len(written) < 6 else []
     with LOCK:
-        if len(written) < 6:
-            written.append(Known(full(draw, 0.0), 0.0))
+        written.extend(fresh)
         index = draw.randrange(len(written))
         known = written.pop(index) if draw.random() < 0.05 else written[index]
     stream = mf.Stream(draw.choice(GPUS)) if GPUS and draw.random() < 0.7 else contextlib.nullcontext()
@@ -362,8 +362,10 @@ def go_through_ring(draw):
 
 @operation
 def fork(draw):
-    """A child has the host's memory and a Lua state, and no device."""
-    child = os.fork()
+    """A child has the host's memory and a Lua state, and no device. No exception is thrown into both."""
+    with LOCK:
+        time.sleep(0)  # raises what was thrown before
+        child = os.fork()
     if child == 0:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -392,9 +394,9 @@ def in_child():
 
 @operation
 def throw(draw):
-    target = draw.choice(threads)
-    if target.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target.ident), ctypes.py_object(Stray))
+    target = draw.choice(threads).ident or 0
+    with LOCK:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(Stray))
 
 
 # The crowd
