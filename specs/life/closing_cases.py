@@ -266,7 +266,7 @@ await "comes"
 local t = os.clock()
 while os.clock() - t < 0.2 do end
 busy = false
-py.main.thread.join()
+pcall(function() py.main.thread.join() end) -- Python may have ended by then
 ]=]
 await "leaves"
 py.main.leaving.set()
