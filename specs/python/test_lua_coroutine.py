@@ -115,9 +115,8 @@ def test_throw_runs_through_a_message_handler_and_leaves_a_hook_of_the_scripts(l
 NO_HOOKS = "a debug hook or a finalizer of this state has called this; the coroutine waits as before"
 
 
-def test_throw_inside_of_a_debug_hook_is_refused():
-    """The library's own hook, which would raise, runs in none, so that the coroutine would go on."""
-    lua = mf.Lua()
+def coroutine_ended_by_inside(lua):
+    """A coroutine that waits, and what is said to each try of `inside`, a global of Lua's, to end it."""
     thread = lua.eval("function() coroutine.yield(1) went_on = true coroutine.yield(2) end").coroutine()
     assert next(thread) == 1
     refused = []
@@ -129,6 +128,13 @@ def test_throw_inside_of_a_debug_hook_is_refused():
             refused.append(str(told.value).splitlines()[0])
 
     lua.globals().inside = inside
+    return thread, refused
+
+
+def test_throw_inside_of_a_debug_hook_is_refused():
+    """The library's own hook, which would raise, runs in none, so that the coroutine would go on."""
+    lua = mf.Lua()
+    thread, refused = coroutine_ended_by_inside(lua)
     lua.execute("debug.sethook(function() debug.sethook() inside() end, '', 1) local x = 1")
     assert refused == [NO_HOOKS, NO_HOOKS] and lua.globals().went_on is None
     thread.close()
@@ -138,17 +144,7 @@ def test_throw_inside_of_a_debug_hook_is_refused():
 def test_throw_inside_of_a_finalizer_is_refused():
     """LuaJIT cannot drop compiled code there. What was to be raised is not kept by the state."""
     lua = mf.Lua()
-    thread = lua.eval("function() coroutine.yield(1) went_on = true coroutine.yield(2) end").coroutine()
-    assert next(thread) == 1
-    refused = []
-
-    def inside():
-        for end in thread.close, lambda: thread.throw(KeyError("thrown")):
-            with pytest.raises(mf.LuaError) as told:
-                end()
-            refused.append(str(told.value).splitlines()[0])
-
-    lua.globals().inside = inside
+    thread, refused = coroutine_ended_by_inside(lua)
     lua.execute("""
         function finalize() getmetatable(newproxy(true)).__gc = function() inside() end collectgarbage() end
         function kept() local n = 0 for _ in pairs(debug.getregistry()) do n = n + 1 end return n end
