@@ -19,8 +19,8 @@ local function forget_unfinished()
   end
 end
 
---- Keeps the function out of LuaJIT's compiler. That cannot be told so in a finalizer: then the file that asks for it
---- cannot be loaded there, and can be later.
+--- Keeps the function out of LuaJIT's compiler. LuaJIT refuses that in a finalizer, so the file that asks for it cannot
+--- be loaded there, but it can be later.
 ---@param fn function
 function finalizer.interpret(fn)
   local ok, message = pcall(jit.off, fn)

@@ -1001,14 +1001,14 @@ MF_API int mf_pool_limit(const DLDevice *device, int64_t nbytes, mf_error *err);
  * left on any device of the driver, it also returns the driver's memory pools, kernels and primary contexts, which the
  * next use makes anew. This library waits for no stream's work; a driver may do so when it frees pinned memory, and
  * does if it has no memory pools. The end of the process does the same by itself, but calls no deleter and waits at
- * most a tenth of a second. On ROCm, which may drop the work of a stream that is destroyed, a kept stream stays until
- * its work is done; what a trim itself frees is such work.
+ * most a tenth of a second. ROCm may drop the work of a stream that is destroyed: there, a kept stream stays until a
+ * trim finds its work done. The frees that a trim has queued on it are such work.
  * Owns: nothing. Fails: MF_EDEVICE, MF_EDRIVER. Threads: any. Standard: none. */
 MF_API int mf_pool_trim(const DLDevice *device, mf_error *err);
 
 /* mf_pools_trim(wait_ms, err): calls mf_pool_trim for every device of the drivers that this process has opened; it
- * opens none. Work that released memory, or a kept stream, waits for has ${wait_ms} milliseconds to end, so that
- * deleters are called before the language that they need ends; 0 does not wait.
+ * opens none. What released memory and kept streams wait for has ${wait_ms} milliseconds to end, so that deleters are
+ * called before the language that they need ends; 0 does not wait.
  * Owns: nothing. Fails: with the first failure, MF_EDRIVER; MF_EINVAL. Threads: any. Standard: none. */
 MF_API int mf_pools_trim(int32_t wait_ms, mf_error *err);
 

@@ -319,7 +319,7 @@ static void threads_do_not_notice(void **state) {
   }
   other_sync_all(0);
   trim_all();
-  other_sync_all(0); /* what that has freed; ROCm may drop what a stream has to do that is destroyed */
+  other_sync_all(0); /* the frees that the trim has queued, for which streams stay on ROCm */
   trim_all();
   EXPECT_HELD(false);
 }

@@ -23,7 +23,7 @@ static void trim_gives_all_back(void **state) {
   trim_all();
   assert_int_equal(stats(gpu(0)).cached_bytes, 0);
   assert_int_equal(stats(pinned()).cached_bytes, 0);
-  sync_all(); /* ROCm may drop what a stream has to do that is destroyed */
+  sync_all(); /* the frees that the trim has queued, for which streams stay on ROCm */
   trim_all();
   assert_int_equal(sim_ask_left("streams"), 0);
 }

@@ -194,7 +194,7 @@ describe("the library", function()
     assert.are.equal(0, code, output)
   end)
 
-  -- LuaJIT lets nobody say there what must not be compiled.
+  -- LuaJIT refuses jit.off there.
   it("is not loaded by a finalizer, but can be later", function()
     for _, before in ipairs { "", 'require "moonferry"' } do
       local name = before == "" and "moonferry" or "moonferry.gl"
